@@ -1,0 +1,1 @@
+# install(TARGETS) of the public libraries is appended here once they exist.
