@@ -1,5 +1,5 @@
-// Error family of kvproof. Libraries throw these and never print or exit; the command line maps each
-// class to its exit code in one place (verify/main.cpp).
+// Error family of kvproof. Libraries throw these and never print or exit; the command line maps
+// each class to its exit code in one place (verify/main.cpp).
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +8,8 @@
 
 namespace kvproof::spec {
 
-// Base of every error that kvproof throws. `what()` is one line: what happened, where, what to do next.
+// Base of every error that kvproof throws. `what()` is one line: what happened, where, what to do
+// next.
 class error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

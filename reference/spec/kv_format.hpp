@@ -1,7 +1,8 @@
 // Facts about the quantized KV formats: bit widths, groups, page size. Prose: kv_formats.md.
 //
-// A page holds 64 tokens of one KV head. Only its size is stated here; where each bit lies is described
-// in kv_formats.md and implemented twice, once in reference/formats and once in gpu/kernels.
+// A page holds 64 tokens of one KV head. Only its size is stated here; where each bit lies is
+// described in kv_formats.md and implemented twice, once in reference/formats and once in
+// gpu/kernels.
 #pragma once
 
 #include <array>
@@ -29,9 +30,9 @@ struct kv_format {
 };
 
 inline constexpr int tokens_per_page = 64;
-inline constexpr int tokens_per_tile = 16;     // rows of one m16n8k16 operand
-inline constexpr int group_size = 16;          // elements sharing a scale in group16 formats
-inline constexpr int max_gqa_ratio = 8;        // query heads per KV head: the N dimension of the MMA
+inline constexpr int tokens_per_tile = 16;  // rows of one m16n8k16 operand
+inline constexpr int group_size = 16;       // elements sharing a scale in group16 formats
+inline constexpr int max_gqa_ratio = 8;     // query heads per KV head: the N dimension of the MMA
 inline constexpr int page_alignment_bytes = 128;
 
 inline constexpr std::array<kv_format, 3> kv_formats = {{
