@@ -1,0 +1,97 @@
+#include "reference/attention/attention_head.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include "reference/formats/code_operands.hpp"
+#include "reference/numerics/half.hpp"
+#include "reference/numerics/tensor_core.hpp"
+
+namespace kvproof::reference {
+namespace {
+
+half_matrix query_operand(const decode_input& input) {
+  half_matrix q(input.head_dim, query_columns);
+  for (int g = 0; g < input.gqa_ratio; ++g) {
+    for (int channel = 0; channel < input.head_dim; ++channel) {
+      q.at(channel, g) = input.q[static_cast<std::size_t>(g) * input.head_dim + channel];
+    }
+  }
+  return q;
+}
+
+half_matrix scaled_query_operand(const half_matrix& q, const spec::kv_format& format,
+                                 int head_dim) {
+  half_matrix scaled = q;
+  for (int channel = 0; channel < head_dim; ++channel) {
+    const int exponent = operand_exponent(format, head_dim, kv_side::key, channel / 16);
+    const float factor = std::ldexp(1.0f, exponent - key_exponent(format));
+    for (int g = 0; g < query_columns; ++g) {
+      scaled.at(channel, g) = float_to_half(half_to_float(q.at(channel, g)) * factor);
+    }
+  }
+  return scaled;
+}
+
+std::vector<std::uint8_t> codes_of(const attention_head& head, kv_side side,
+                                   std::span<const std::byte> page) {
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(spec::tokens_per_page) * head.head_dim);
+  head.layout.read_codes(side, page, codes);
+  return codes;
+}
+
+}  // namespace
+
+attention_head::attention_head(const decode_input& decode, architecture mma_model)
+    : input(decode),
+      format(spec::format_of(decode.format)),
+      layout(layout_of(decode.format, decode.head_dim)),
+      arch(mma_model),
+      head_dim(decode.head_dim),
+      num_queries(decode.gqa_ratio),
+      c(static_cast<float>(double{decode.softmax_scale} * std::numbers::log2e)),
+      cs(std::ldexp(c, key_exponent(format))),
+      q(query_operand(decode)),
+      q_prime(scaled_query_operand(q, format, head_dim)) {}
+
+void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
+               architecture arch) {
+  for (int n = 0; n < query_columns; ++n) {
+    std::vector<half_bits> column(b.rows);
+    for (std::int64_t k = 0; k < b.rows; ++k) column[k] = b.at(k, n);
+    for (std::int64_t m = 0; m < a.rows; ++m) {
+      const std::span row(a.values.data() + m * a.cols, static_cast<std::size_t>(a.cols));
+      c[m][n] = mma_dot(row, column, c[m][n], arch);
+    }
+  }
+}
+
+half_matrix key_operand(const attention_head& head, std::span<const std::byte> page) {
+  const std::vector<std::uint8_t> codes = codes_of(head, kv_side::key, page);
+  half_matrix operand(spec::tokens_per_page, head.head_dim);
+  for (int group = 0; group < head.head_dim / 16; ++group) {
+    const int shift = operand_shift(head.format, head.head_dim, kv_side::key, group);
+    for (int token = 0; token < spec::tokens_per_page; ++token) {
+      for (int channel = 16 * group; channel < 16 * group + 16; ++channel) {
+        const std::size_t i = static_cast<std::size_t>(token) * head.head_dim + channel;
+        operand.values[i] = static_cast<half_bits>(codes[i] << shift);
+      }
+    }
+  }
+  return operand;
+}
+
+half_matrix value_operand(const attention_head& head, std::span<const std::byte> page) {
+  const std::vector<std::uint8_t> codes = codes_of(head, kv_side::value, page);
+  half_matrix operand(head.head_dim, spec::tokens_per_page);
+  for (int channel = 0; channel < head.head_dim; ++channel) {
+    const int shift = operand_shift(head.format, head.head_dim, kv_side::value, channel / 16);
+    for (int token = 0; token < spec::tokens_per_page; ++token) {
+      const std::size_t i = static_cast<std::size_t>(token) * head.head_dim + channel;
+      operand.at(channel, token) = static_cast<half_bits>(codes[i] << shift);
+    }
+  }
+  return operand;
+}
+
+}  // namespace kvproof::reference

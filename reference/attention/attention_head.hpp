@@ -1,0 +1,53 @@
+// What stays the same while decode attention walks over the cache of one KV head: queries as MMA
+// operands, constants, page layout. decode_attention.md, introduction and section 1.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reference/attention/decode_attention.hpp"
+#include "reference/attention/online_softmax.hpp"
+#include "reference/formats/page_layout.hpp"
+
+namespace kvproof::reference {
+
+inline constexpr half_bits half_one = 0x3c00;
+
+// Row-major fp16 operand of an MMA chain.
+struct half_matrix {
+  half_matrix(std::int64_t num_rows, std::int64_t num_cols, half_bits fill = 0)
+      : rows(num_rows), cols(num_cols), values(static_cast<std::size_t>(rows * cols), fill) {}
+
+  half_bits& at(std::int64_t row, std::int64_t col) { return values[row * cols + col]; }
+  half_bits at(std::int64_t row, std::int64_t col) const { return values[row * cols + col]; }
+
+  std::int64_t rows, cols;
+  std::vector<half_bits> values;
+};
+
+struct attention_head {
+  attention_head(const decode_input& decode, architecture mma_model);
+
+  const decode_input& input;
+  const spec::kv_format& format;
+  const page_layout& layout;
+  architecture arch;
+  int head_dim;
+  int num_queries;      // G
+  float c;              // RN32(softmax_scale * log2(e))
+  float cs;             // c * 2^E
+  half_matrix q;        // [head_dim][8], padded with zero columns
+  half_matrix q_prime;  // rn16(q * 2^(eK(j) - E))
+};
+
+// c[m][.] = MMA chain over k16 steps, ascending, from the given c: a is [M][K], b is [K][8].
+void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
+               architecture arch);
+
+// The codes of a page as operand: K^ [64][head_dim], and V^ transposed, [head_dim][64].
+[[nodiscard]] half_matrix key_operand(const attention_head& head, std::span<const std::byte> page);
+[[nodiscard]] half_matrix value_operand(const attention_head& head,
+                                        std::span<const std::byte> page);
+
+}  // namespace kvproof::reference

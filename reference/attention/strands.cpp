@@ -1,0 +1,240 @@
+#include "reference/attention/strands.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/formats/code_operands.hpp"
+#include "reference/numerics/arithmetic.hpp"
+#include "reference/numerics/half.hpp"
+#include "reference/spec/attention_plan.hpp"
+
+namespace kvproof::reference {
+namespace {
+
+constexpr int tile = spec::tokens_per_tile;
+
+// Scores beyond the end of the part become -inf; the others are copied to the score output, where
+// the block's first token is at `position`.
+void mask_and_store(query_rows& s, std::int64_t num_valid, std::int64_t position, int num_queries,
+                    std::span<float> scores) {
+  for (std::int64_t t = 0; t < std::ssize(s); ++t) {
+    if (t >= num_valid) {
+      s[t] = minus_infinity_row();
+      continue;
+    }
+    std::copy_n(s[t].begin(), num_queries, scores.begin() + (position + t) * num_queries);
+  }
+}
+
+half_matrix to_half_operand(const query_rows& p) {
+  half_matrix operand(std::ssize(p), query_columns);
+  for (std::int64_t t = 0; t < operand.rows; ++t) {
+    std::transform(p[t].begin(), p[t].end(), &operand.at(t, 0), float_to_half);
+  }
+  return operand;
+}
+
+half_bits multiply_half(half_bits a, half_bits b) {
+  return float_to_half(mul(half_to_float(a), half_to_float(b)));  // the fp32 product is exact
+}
+
+// ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7)) for each query.
+query_row sum_lanes(const std::array<query_row, 8>& r) {
+  query_row sum = zero_row;
+  for (int g = 0; g < query_columns; ++g) {
+    sum[g] = add(add(add(r[0][g], r[1][g]), add(r[2][g], r[3][g])),
+                 add(add(r[4][g], r[5][g]), add(r[6][g], r[7][g])));
+  }
+  return sum;
+}
+
+float value_unit(const attention_head& head, std::int64_t channel) {
+  return std::ldexp(1.0f, operand_exponent(head.format, head.head_dim, kv_side::value,
+                                           static_cast<int>(channel / 16)));
+}
+
+}  // namespace
+
+per_token_strand::per_token_strand(const attention_head& head)
+    : head_(head),
+      m_(minus_infinity_row()),
+      l_{},
+      z_{},
+      zc_(1, zero_row),
+      o_(head.head_dim, zero_row) {
+  query_rows sum_q(1, zero_row);
+  mma_chain(sum_q, half_matrix(1, head.head_dim, half_one), head.q, head.arch);
+  for (int g = 0; g < query_columns; ++g) qz_[g] = mul(sum_q[0][g], head.c);
+}
+
+void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
+  const std::span<const std::byte> page = head_.input.pages[page_idx];
+  const auto read = [&](std::size_t byte) { return half_to_float(read_half(page, byte)); };
+
+  query_rows s(spec::tokens_per_block, zero_row);
+  mma_chain(s, key_operand(head_, page), head_.q_prime, head_.arch);
+  for (int t = 0; t < spec::tokens_per_block; ++t) {
+    const scale_position position = head_.layout.scale(kv_side::key, t, 0);
+    const float ks = read(position.scale_byte);
+    const float kz = read(position.zero_byte);
+    for (int g = 0; g < query_columns; ++g) {
+      s[t][g] = fma(mul(ks, head_.cs), s[t][g], mul(kz, qz_[g]));
+    }
+  }
+  const std::int64_t first = page_idx * spec::tokens_per_page;
+  mask_and_store(s, head_.input.num_quantized - first, first, head_.num_queries, scores);
+
+  softmax_step step = advance_softmax(s, head_.num_queries, m_);
+  rescale(l_, step.factor);
+  rescale(z_, step.factor);
+  rescale(zc_, step.factor);
+  rescale(o_, step.factor);
+
+  const float mid = static_cast<float>((1 << head_.format.value_bits) - 1) / 2;
+  for (int t = 0; t < spec::tokens_per_block; ++t) {
+    const int lane = t % lanes;  // tokens 16i + lane and, after it, 16i + lane + 8
+    const scale_position position = head_.layout.scale(kv_side::value, t, 0);
+    const float vs = read(position.scale_byte);
+    const float centre = fma(vs, mid, read(position.zero_byte));
+    for (int g = 0; g < query_columns; ++g) {
+      float& p = step.p[t][g];
+      l_[lane][g] = add(l_[lane][g], p);
+      z_[lane][g] = fma(p, centre, z_[lane][g]);
+      p = mul(p, vs);
+    }
+  }
+  const half_matrix p_prime = to_half_operand(step.p);
+  mma_chain(zc_, half_matrix(1, spec::tokens_per_block, half_one), p_prime, head_.arch);
+  mma_chain(o_, value_operand(head_, page), p_prime, head_.arch);
+}
+
+partial_result per_token_strand::finish() const {
+  const float mid = static_cast<float>((1 << head_.format.value_bits) - 1) / 2;
+  const query_row z = sum_lanes(z_);
+  partial_result result = {m_, sum_lanes(l_), o_};
+  for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
+    for (int g = 0; g < query_columns; ++g) {
+      const float y = fma(-mid, zc_[0][g], z[g]);
+      result.o[channel][g] = fma(o_[channel][g], value_unit(head_, channel), y);
+    }
+  }
+  return result;
+}
+
+group16_strand::group16_strand(const attention_head& head)
+    : head_(head),
+      m_(minus_infinity_row()),
+      l_(1, zero_row),
+      zc_(head.head_dim / spec::group_size, zero_row),
+      o_(head.head_dim, zero_row) {}
+
+query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
+  const half_matrix keys = key_operand(head_, page);
+  query_rows s(spec::tokens_per_block, zero_row);
+  for (int first = 0; first < spec::tokens_per_block; first += tile) {
+    half_matrix zeros(1, head_.head_dim);
+    half_matrix scaled_q(head_.head_dim, query_columns);
+    for (int channel = 0; channel < head_.head_dim; ++channel) {
+      const scale_position position = head_.layout.scale(kv_side::key, first, channel);
+      zeros.at(0, channel) = read_half(page, position.zero_byte);
+      const half_bits ks = read_half(page, position.scale_byte);
+      for (int g = 0; g < query_columns; ++g) {
+        scaled_q.at(channel, g) = multiply_half(head_.q_prime.at(channel, g), ks);
+      }
+    }
+    query_rows zk(1, zero_row);
+    mma_chain(zk, zeros, head_.q, head_.arch);
+
+    half_matrix tile_keys(tile, head_.head_dim);
+    std::copy_n(&keys.values[static_cast<std::size_t>(first) * keys.cols], tile_keys.values.size(),
+                tile_keys.values.begin());
+    const std::span<query_row> dot = std::span(s).subspan(first, tile);
+    mma_chain(dot, tile_keys, scaled_q, head_.arch);
+    for (query_row& row : dot) {
+      for (int g = 0; g < query_columns; ++g) {
+        row[g] = fma(row[g], head_.cs, mul(zk[0][g], head_.c));
+      }
+    }
+  }
+  return s;
+}
+
+void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
+  const std::span<const std::byte> page = head_.input.pages[page_idx];
+  query_rows s = scores_of(page);
+  const std::int64_t first = page_idx * spec::tokens_per_page;
+  mask_and_store(s, head_.input.num_quantized - first, first, head_.num_queries, scores);
+
+  const softmax_step step = advance_softmax(s, head_.num_queries, m_);
+  rescale(l_, step.factor);
+  rescale(zc_, step.factor);
+  rescale(o_, step.factor);
+
+  const half_matrix p = to_half_operand(step.p);
+  mma_chain(l_, half_matrix(1, spec::tokens_per_block, half_one), p, head_.arch);
+
+  const half_matrix values = value_operand(head_, page);
+  half_matrix zeros(std::ssize(zc_), spec::tokens_per_block);
+  for (int group = 0; group < std::ssize(zc_); ++group) {
+    half_matrix scaled_p(spec::tokens_per_block, query_columns);
+    for (int t = 0; t < spec::tokens_per_block; ++t) {
+      const scale_position position = head_.layout.scale(kv_side::value, t, 16 * group);
+      zeros.at(group, t) = read_half(page, position.zero_byte);
+      const half_bits vs = read_half(page, position.scale_byte);
+      for (int g = 0; g < query_columns; ++g) scaled_p.at(t, g) = multiply_half(p.at(t, g), vs);
+    }
+    half_matrix group_values(spec::group_size, spec::tokens_per_block);
+    std::copy_n(&values.values[group_values.values.size() * group], group_values.values.size(),
+                group_values.values.begin());
+    mma_chain(std::span(o_).subspan(16 * group, spec::group_size), group_values, scaled_p,
+              head_.arch);
+  }
+  mma_chain(zc_, zeros, p, head_.arch);
+}
+
+partial_result group16_strand::finish() const {
+  partial_result result = {m_, l_[0], o_};
+  for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
+    for (int g = 0; g < query_columns; ++g) {
+      result.o[channel][g] =
+          fma(o_[channel][g], value_unit(head_, channel), zc_[channel / spec::group_size][g]);
+    }
+  }
+  return result;
+}
+
+recent_strand::recent_strand(const attention_head& head)
+    : head_(head), m_(minus_infinity_row()), l_(1, zero_row), o_(head.head_dim, zero_row) {}
+
+void recent_strand::visit(std::int64_t block_idx, std::span<float> scores) {
+  constexpr int block = spec::tokens_per_recent_block;
+  const std::int64_t first = block_idx * block;
+  const std::int64_t num_valid = std::min<std::int64_t>(head_.input.num_recent - first, block);
+
+  half_matrix keys(block, head_.head_dim);    // slots beyond the end stay +0
+  half_matrix values(head_.head_dim, block);  // transposed
+  for (std::int64_t t = 0; t < num_valid; ++t) {
+    for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
+      const std::int64_t i = (first + t) * head_.head_dim + channel;
+      keys.at(t, channel) = head_.input.recent_k[i];
+      values.at(channel, t) = head_.input.recent_v[i];
+    }
+  }
+  query_rows s(block, zero_row);
+  mma_chain(s, keys, head_.q, head_.arch);
+  for (query_row& row : s) {
+    for (float& x : row) x = mul(x, head_.c);
+  }
+  mask_and_store(s, num_valid, head_.input.num_quantized + first, head_.num_queries, scores);
+
+  const softmax_step step = advance_softmax(s, head_.num_queries, m_);
+  rescale(l_, step.factor);
+  rescale(o_, step.factor);
+  const half_matrix p = to_half_operand(step.p);
+  mma_chain(l_, half_matrix(1, block, half_one), p, head_.arch);
+  mma_chain(o_, values, p, head_.arch);
+}
+
+partial_result recent_strand::finish() const { return {m_, l_[0], o_}; }
+
+}  // namespace kvproof::reference

@@ -1,0 +1,148 @@
+#include "reference/formats/page_layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/spec/error.hpp"
+
+namespace kvproof::reference {
+namespace {
+
+constexpr int fragment_bytes = 512;
+constexpr int bits_per_half = 16;
+
+constexpr std::size_t index_of(kv_side side) { return static_cast<std::size_t>(side); }
+
+// Byte of the half (row, col) inside a fragment: the A operand of m16n8k16.
+int fragment_byte(int row, int col) {
+  const int lane = 4 * (row & 7) + ((col & 7) >> 1);
+  const int reg = (row >> 3) | (col >> 3) << 1;
+  return lane * 16 + reg * 4 + (col & 1) * 2;
+}
+
+struct page_regions {
+  int value_fragments;  // first byte
+  int scales;           // first byte; M in the prose
+};
+
+page_regions regions_of(const spec::kv_format& format, int head_dim) {
+  switch (format.id) {
+    case spec::format_id::k8v4:
+      return {64 * head_dim, 96 * head_dim};
+    case spec::format_id::k4v2:
+      return {32 * head_dim, 48 * head_dim};
+    case spec::format_id::int2_g16:
+      return {16 * head_dim, 32 * head_dim};
+  }
+  throw spec::contract_error("page_layout: unknown format id; use one of spec::kv_formats");
+}
+
+// Token 16 * tile + tile_token, channel 16 * group + group_channel.
+struct element {
+  int tile, tile_token;
+  int group, group_channel;
+};
+
+code_field code_position(const element& e, kv_side side, int code_bits, int head_dim, int region) {
+  const int fields = bits_per_half / code_bits;
+  const int index = e.tile * (head_dim / 16) + e.group;
+  const int row = side == kv_side::key ? e.tile_token : e.group_channel;
+  const int col = side == kv_side::key ? e.group_channel : e.tile_token;
+  const int byte = region + fragment_bytes * (index / fields) + fragment_byte(row, col);
+  return {static_cast<std::uint16_t>(byte),
+          static_cast<std::uint16_t>(code_bits * (index % fields))};
+}
+
+scale_position per_token_scale(const element& e, kv_side side, int region) {
+  const int token_byte = region + 128 * e.tile + 16 * (e.tile_token & 7) + 8 * (e.tile_token >> 3);
+  const int byte = token_byte + (side == kv_side::key ? 0 : 4);
+  return {static_cast<std::uint16_t>(byte), static_cast<std::uint16_t>(byte + 2)};
+}
+
+scale_position group16_scale(const element& e, kv_side side, int head_dim, int region) {
+  const auto inner = [&](int x) {
+    return ((x & 7) >> 1) * 16 + (e.group & 1) * 8 + (x >> 3) * 4 + (x & 1) * 2;
+  };
+  const int region_bytes = 8 * head_dim;
+  int scale = 0;
+  int zero = 0;
+  if (side == kv_side::key) {
+    scale = region + 2 * head_dim * e.tile + 64 * (e.group / 2) + inner(e.group_channel);
+    zero = region + region_bytes + 256 * (e.group / 2) + 64 * e.tile + inner(e.group_channel);
+  } else {
+    const int tt = e.tile_token;
+    scale = region + 2 * region_bytes + 2 * head_dim * e.tile + 64 * (e.group / 2) + inner(tt);
+    zero = region + 3 * region_bytes + 2 * head_dim * e.tile + 8 * (4 * e.group + ((tt & 7) >> 1)) +
+           4 * (tt >> 3) + 2 * (tt & 1);
+  }
+  return {static_cast<std::uint16_t>(scale), static_cast<std::uint16_t>(zero)};
+}
+
+}  // namespace
+
+page_layout::page_layout(const spec::kv_format& format, int head_dim) : head_dim_(head_dim) {
+  const page_regions regions = regions_of(format, head_dim);
+  for (const kv_side side : {kv_side::key, kv_side::value}) {
+    side_tables& tables = sides_[index_of(side)];
+    tables.code_bits = side == kv_side::key ? format.key_bits : format.value_bits;
+    const int fragments = side == kv_side::key ? 0 : regions.value_fragments;
+    for (int token = 0; token < spec::tokens_per_page; ++token) {
+      for (int channel = 0; channel < head_dim; ++channel) {
+        const element e = {token / 16, token % 16, channel / 16, channel % 16};
+        tables.codes.push_back(code_position(e, side, tables.code_bits, head_dim, fragments));
+        tables.scales.push_back(format.scales == spec::scale_layout::per_token
+                                    ? per_token_scale(e, side, regions.scales)
+                                    : group16_scale(e, side, head_dim, regions.scales));
+      }
+    }
+  }
+}
+
+int page_layout::code_bits(kv_side side) const { return sides_[index_of(side)].code_bits; }
+
+code_field page_layout::code(kv_side side, int token, int channel) const {
+  return sides_[index_of(side)].codes[std::int64_t{token} * head_dim_ + channel];
+}
+
+scale_position page_layout::scale(kv_side side, int token, int channel) const {
+  return sides_[index_of(side)].scales[std::int64_t{token} * head_dim_ + channel];
+}
+
+void page_layout::read_codes(kv_side side, std::span<const std::byte> page,
+                             std::span<std::uint8_t> codes) const {
+  const side_tables& tables = sides_[index_of(side)];
+  const unsigned mask = (1u << tables.code_bits) - 1;
+  std::ranges::transform(tables.codes, codes.begin(), [&](code_field field) {
+    return static_cast<std::uint8_t>(read_half(page, field.byte) >> field.bit & mask);
+  });
+}
+
+const page_layout& layout_of(spec::format_id format, int head_dim) {
+  if (!spec::is_supported_head_dim(head_dim)) {
+    throw spec::contract_error(
+        fmt::format("page_layout: head_dim {} is not supported; use 64 or 128", head_dim));
+  }
+  using both_head_dims = std::array<page_layout, 2>;
+  static const auto layouts = [] {
+    const auto of = [](spec::format_id id) {
+      return both_head_dims{page_layout(spec::format_of(id), 64),
+                            page_layout(spec::format_of(id), 128)};
+    };
+    return std::array<both_head_dims, 3>{of(spec::kv_formats[0].id), of(spec::kv_formats[1].id),
+                                         of(spec::kv_formats[2].id)};
+  }();
+  return layouts[static_cast<std::size_t>(format)][head_dim == 64 ? 0 : 1];
+}
+
+std::uint16_t read_half(std::span<const std::byte> page, std::size_t byte) {
+  return static_cast<std::uint16_t>(std::to_integer<unsigned>(page[byte]) |
+                                    std::to_integer<unsigned>(page[byte + 1]) << 8);
+}
+
+void write_half(std::span<std::byte> page, std::size_t byte, std::uint16_t value) {
+  page[byte] = static_cast<std::byte>(value & 0xff);
+  page[byte + 1] = static_cast<std::byte>(value >> 8);
+}
+
+}  // namespace kvproof::reference

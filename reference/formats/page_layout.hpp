@@ -1,0 +1,62 @@
+// Where codes, scales and zeros lie in a page: kv_formats.md section 3 in code. Positions are
+// tabulated once per (format, head_dim) from the formulas, so that reading a page is a table
+// lookup.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reference/spec/kv_format.hpp"
+
+namespace kvproof::reference {
+
+enum class kv_side : std::uint8_t { key, value };
+
+// A code occupies bits [bit, bit + code_bits) of the little-endian half at `byte` of the page.
+struct code_field {
+  std::uint16_t byte;
+  std::uint16_t bit;
+};
+
+// Bytes of the fp16 scale and of the fp16 zero that an element is quantized with.
+struct scale_position {
+  std::uint16_t scale_byte;
+  std::uint16_t zero_byte;
+};
+
+class page_layout {
+ public:
+  // head_dim is 64 or 128.
+  page_layout(const spec::kv_format& format, int head_dim);
+
+  [[nodiscard]] int code_bits(kv_side side) const;
+  // Element (token 0..63 of the page, channel).
+  [[nodiscard]] code_field code(kv_side side, int token, int channel) const;
+  // Elements that share a group share the answer.
+  [[nodiscard]] scale_position scale(kv_side side, int token, int channel) const;
+
+  // All codes of a page, [64][head_dim].
+  void read_codes(kv_side side, std::span<const std::byte> page,
+                  std::span<std::uint8_t> codes) const;
+
+ private:
+  struct side_tables {
+    int code_bits;
+    std::vector<code_field> codes;       // [64][head_dim]
+    std::vector<scale_position> scales;  // [64][head_dim]
+  };
+  int head_dim_;
+  std::array<side_tables, 2> sides_;
+};
+
+// The layout of a format, built on first use. Throws contract_error unless head_dim is 64 or 128.
+[[nodiscard]] const page_layout& layout_of(spec::format_id format, int head_dim);
+
+// Fields of the halves of a page.
+[[nodiscard]] std::uint16_t read_half(std::span<const std::byte> page, std::size_t byte);
+void write_half(std::span<std::byte> page, std::size_t byte, std::uint16_t value);
+
+}  // namespace kvproof::reference
