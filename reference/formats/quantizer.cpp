@@ -32,7 +32,8 @@ quantized_group quantize_contract(std::span<const half_bits> x, float max_code) 
   }
   const auto [min, max] = std::minmax_element(values.begin(), values.end());
   const float zero = add(*min, 0.0f);  // -0 becomes +0
-  const half_bits scale_bits = float_to_half(div(sub(*max, zero), max_code));
+  const float top = add(*max, 0.0f);   // so that a group of -0 has the scale +0
+  const half_bits scale_bits = float_to_half(div(sub(top, zero), max_code));
   const float scale = half_to_float(scale_bits);
 
   quantized_group group = {scale_bits, float_to_half(zero), {}};
