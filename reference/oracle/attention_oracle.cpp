@@ -33,7 +33,8 @@ matrix to_matrix(std::span<const half_bits> x, int columns) {
 matrix stack(std::span<const double> top, const matrix& bottom) {
   const Eigen::Map<const matrix> upper(top.data(), std::ssize(top) / bottom.cols(), bottom.cols());
   matrix result(upper.rows() + bottom.rows(), bottom.cols());
-  result << upper, bottom;
+  result.topRows(upper.rows()) = upper;
+  result.bottomRows(bottom.rows()) = bottom;
   return result;
 }
 
@@ -42,9 +43,8 @@ struct cache_values {
 };
 
 cache_values stored_values(const decode_input& input) {
-  const dequantized_tokens quantized =
-      dequantize_tokens(spec::format_of(input.format), input.head_dim, input.num_quantized,
-                        input.pages.first(spec::pages_for_tokens(input.num_quantized)));
+  const dequantized_tokens quantized = dequantize_tokens(
+      spec::format_of(input.format), input.head_dim, input.num_quantized, input.pages);
   return {stack(quantized.k, to_matrix(input.recent_k, input.head_dim)),
           stack(quantized.v, to_matrix(input.recent_v, input.head_dim))};
 }

@@ -1,0 +1,488 @@
+#include "reference/attention/decode_attention.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <limits>
+
+#include "reference/formats/code_operands.hpp"
+#include "reference/numerics/arithmetic.hpp"
+#include "reference/numerics/ex2.hpp"
+#include "reference/numerics/half.hpp"
+#include "reference/numerics/tensor_core.hpp"
+#include "reference/spec/error.hpp"
+#include "tests/reference/attention/head_fixture.hpp"
+
+using namespace kvproof;
+using namespace kvproof::reference;
+using tests::head_fixture;
+using tests::head_shape;
+using tests::random_head;
+
+namespace {
+
+constexpr std::array all_formats = {spec::format_id::int2_g16, spec::format_id::k8v4,
+                                    spec::format_id::k4v2};
+
+template <typename Check>
+void for_each_format(const Check& check) {
+  for (const spec::format_id format : all_formats) {
+    for (const int head_dim : {64, 128}) {
+      BOOST_TEST_CONTEXT(spec::format_of(format).name << " head_dim " << head_dim) {
+        check(format, head_dim);
+      }
+    }
+  }
+}
+
+std::vector<std::uint32_t> bits_of(std::span<const float> values) {
+  std::vector<std::uint32_t> bits;
+  for (const float x : values) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  return bits;
+}
+
+bool same_bits(const decode_output& a, const decode_output& b) {
+  return bits_of(a.out) == bits_of(b.out) && bits_of(a.state) == bits_of(b.state) &&
+         bits_of(a.scores) == bits_of(b.scores);
+}
+
+std::vector<half_bits> halves(std::int64_t count, float value) {
+  return std::vector<half_bits>(static_cast<std::size_t>(count), float_to_half(value));
+}
+
+// [tokens][head_dim] with the given value of (token, channel).
+template <typename Value>
+std::vector<half_bits> filled(std::int64_t tokens, int head_dim, const Value& value) {
+  std::vector<half_bits> x;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (int channel = 0; channel < head_dim; ++channel) {
+      x.push_back(float_to_half(static_cast<float>(value(t, channel))));
+    }
+  }
+  return x;
+}
+
+// A cache of tokens [first, first + count) of another one's quantized part, as a head of its own.
+head_fixture slice(const head_fixture& head, std::int64_t first, std::int64_t count) {
+  head_shape shape = head.shape;
+  shape.num_quantized = count;
+  shape.num_recent = 0;
+  const auto cut = [&](const std::vector<half_bits>& x) {
+    const auto begin = x.begin() + first * shape.head_dim;
+    return std::vector<half_bits>(begin, begin + count * shape.head_dim);
+  };
+  return {shape, head.q, cut(head.k), cut(head.v)};
+}
+
+struct softmax_state {
+  float m, l;
+};
+
+std::vector<softmax_state> states_of(const head_fixture& head) {
+  const decode_output output = decode_attention(head.input());
+  std::vector<softmax_state> states;
+  for (std::size_t i = 0; i < output.state.size(); i += 2) {
+    states.push_back({output.state[i], output.state[i + 1]});
+  }
+  return states;
+}
+
+// The merge of decode_attention.md section 3, for m and l of each query.
+std::vector<softmax_state> merged(std::vector<softmax_state> a,
+                                  const std::vector<softmax_state>& b) {
+  for (std::size_t g = 0; g < a.size(); ++g) {
+    const float n = std::max(a[g].m, b[g].m);
+    const float fa = ex2_approx(a[g].m - n);
+    const float fb = ex2_approx(b[g].m - n);
+    a[g] = {n, std::fma(a[g].l, fa, b[g].l * fb)};
+  }
+  return a;
+}
+
+void check_same_states(const std::vector<softmax_state>& a, const std::vector<softmax_state>& b) {
+  BOOST_REQUIRE_EQUAL(a.size(), b.size());
+  for (std::size_t g = 0; g < a.size(); ++g) {
+    BOOST_TEST(std::bit_cast<std::uint32_t>(a[g].m) == std::bit_cast<std::uint32_t>(b[g].m));
+    BOOST_TEST(std::bit_cast<std::uint32_t>(a[g].l) == std::bit_cast<std::uint32_t>(b[g].l));
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(decode)
+
+BOOST_AUTO_TEST_CASE(an_empty_cache_gives_zeros_and_minus_infinity) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const head_fixture head = random_head({format, head_dim, 3, 0, 0}, 1);
+    const decode_output output = decode_attention(head.input());
+    BOOST_TEST((bits_of(output.out) ==
+                std::vector<std::uint32_t>(static_cast<std::size_t>(3 * head_dim), 0)));
+    BOOST_TEST((bits_of(output.state) ==
+                std::vector<std::uint32_t>{0xff800000, 0, 0xff800000, 0, 0xff800000, 0}));
+    BOOST_TEST(output.scores.empty());
+  });
+}
+
+// c = 1 (softmax_scale = ln 2) and integer logits 0, -1, -2, ...: p = 1, 1/2, 1/4, ... exactly, so
+// that every step of the contract can be done by hand. V of token t is 2^t in all channels, so all
+// products p * v are 1: out = n / (2 - 2^(1-n)).
+BOOST_AUTO_TEST_CASE(worked_example_with_integer_logits) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    for (const auto& [quantized, recent] : {std::pair{0, 4}, std::pair{16, 0}, std::pair{16, 3}}) {
+      const std::int64_t tokens = quantized + recent;
+      // Key of token t: -(t mod 4) in channel 0, so int2_g16 stores it exactly (scale 1, zero -3).
+      const auto key = [](std::int64_t t, int channel) { return channel == 0 ? -(t % 4) : 0; };
+      const auto value = [](std::int64_t t, int) { return 1 << (t % 4); };
+      head_fixture head({format, head_dim, 1, quantized, recent},
+                        filled(1, head_dim, [](std::int64_t, int ch) { return ch == 0; }),
+                        filled(tokens, head_dim, key), filled(tokens, head_dim, value));
+      head.softmax_scale = 0x1.62e43p-1f;  // RN32(RN64(scale * log2 e)) = 1
+      const decode_output output = decode_attention(head.input());
+
+      float l = 0;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        BOOST_TEST(output.scores[static_cast<std::size_t>(t)] == static_cast<float>(-(t % 4)));
+        l += std::ldexp(1.0f, static_cast<int>(-(t % 4)));
+      }
+      BOOST_TEST(output.state[0] == 0.0f);
+      BOOST_TEST(output.state[1] == l);
+      const float expected = static_cast<float>(tokens) / l;
+      for (const float x : output.out) BOOST_TEST(x == expected);
+    }
+  });
+}
+
+// One token: p = l = 1. Per-token formats: z = RN(vs*MID + vz), y = RN(z - MID*vs), o = RN(code*vs
+// + y): three roundings of terms below R|vs| + |vz|. int2_g16: one rounding. Recent: exact.
+BOOST_AUTO_TEST_CASE(one_token_returns_its_decoded_value) {
+  for (const spec::format_id format : {spec::format_id::k8v4, spec::format_id::k4v2}) {
+    for (const int head_dim : {64, 128}) {
+      const head_fixture head = random_head({format, head_dim, 2, 1, 0}, 2);
+      const decode_output output = decode_attention(head.input());
+      const auto pages = head.pool.readable();
+      const auto decoded = dequantize_tokens(spec::format_of(format), head_dim, 1, pages);
+      const auto items = unpack_tokens(spec::format_of(format), head_dim, 1, pages);
+      const double largest = 15 * half_to_float(items.value_scales[0]) +
+                             std::fabs(half_to_float(items.value_zeros[0]));
+      for (std::size_t i = 0; i < output.out.size(); ++i) {
+        const double v = decoded.v[i % static_cast<std::size_t>(head_dim)];
+        BOOST_TEST(std::fabs(output.out[i] - v) <= 3 * 0x1p-24 * largest);
+      }
+      BOOST_TEST(output.state[1] == 1.0f);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(one_recent_token_returns_its_value_exactly) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const head_fixture head = random_head({format, head_dim, 2, 0, 1}, 3);
+    const decode_output output = decode_attention(head.input());
+    for (std::size_t i = 0; i < output.out.size(); ++i) {
+      BOOST_TEST(output.out[i] == half_to_float(head.v[i % static_cast<std::size_t>(head_dim)]));
+    }
+  });
+}
+
+// Numerator c * sum p and denominator sum p are sums of one sign: fewer than 200 fp32 roundings
+// (2^-24) or 70 MMA steps (17 terms cut below 2^-25 of the largest and one truncation: under 2^-20)
+// each.
+BOOST_AUTO_TEST_CASE(constant_values_come_out_as_the_constant) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    for (const float c : {1.0f, -7.0f, 0x1.47cp-7f, 65504.0f, 0x1p-24f, 100.0f}) {
+      for (const auto& [quantized, recent] : {std::pair{1008, 0}, std::pair{64, 33}}) {
+        const std::int64_t size = std::int64_t{quantized + recent} * head_dim;
+        tests::seeded_values random(5);
+        const head_fixture head({format, head_dim, 4, quantized, recent},
+                                random.normal_halves(4 * head_dim), random.normal_halves(size),
+                                halves(size, c));
+        for (const float x : decode_attention(head.input()).out) {
+          BOOST_TEST(std::fabs(x - c) <= 140 * 0x1p-20 * std::fabs(c));
+        }
+      }
+    }
+  });
+}
+
+// Equal keys: the output is the mean of the values. K is 3 everywhere; V is the token's number in
+// every channel (constant groups of 16 channels, stored exactly), then the channel's number.
+BOOST_AUTO_TEST_CASE(equal_keys_give_the_mean_of_the_values) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const std::int64_t quantized = 192;
+    for (const std::int64_t recent : {0, 45}) {
+      const std::int64_t tokens = quantized + recent;
+      tests::seeded_values random(6);
+      const std::vector<half_bits> q = random.normal_halves(8 * head_dim);
+      const auto keys = halves(tokens * head_dim, 3);
+      const head_fixture by_token({format, head_dim, 8, quantized, recent}, q, keys,
+                                  filled(tokens, head_dim, [](auto t, int) { return t; }));
+      const double mean = static_cast<double>(tokens - 1) / 2;
+      for (const float x : decode_attention(by_token.input()).out) {
+        BOOST_TEST(std::fabs(x - mean) <= mean * 0x1p-13);
+      }
+
+      const head_fixture by_channel({format, head_dim, 8, quantized, recent}, q, keys,
+                                    filled(tokens, head_dim, [](auto, int ch) { return ch + 1; }));
+      const auto decoded =
+          dequantize_tokens(spec::format_of(format), head_dim, 16, by_channel.pool.readable());
+      const decode_output output = decode_attention(by_channel.input());
+      for (std::size_t i = 0; i < output.out.size(); ++i) {
+        const std::size_t channel = i % static_cast<std::size_t>(head_dim);
+        const double expected = (static_cast<double>(quantized) * decoded.v[channel] +
+                                 static_cast<double>(recent) * static_cast<double>(channel + 1)) /
+                                static_cast<double>(tokens);
+        BOOST_TEST(std::fabs(output.out[i] - expected) <= head_dim * 0x1p-13);
+      }
+    }
+  });
+}
+
+// Scores of section 1 and 2, token by token from the unpacked cache and the scalar tensor-core
+// model.
+BOOST_AUTO_TEST_CASE(scores_are_those_of_the_formulas) {
+  for_each_format([](spec::format_id id, int head_dim) {
+    const spec::kv_format& format = spec::format_of(id);
+    const std::int64_t quantized = 112;
+    const std::int64_t recent = 37;
+    const std::size_t num_queries = 5;
+    const head_fixture head = random_head({id, head_dim, 5, quantized, recent}, 7);
+    const decode_output output = decode_attention(head.input());
+    const auto tokens = unpack_tokens(format, head_dim, quantized, head.pool.readable());
+    const auto width = static_cast<std::size_t>(head_dim);
+    const float c = static_cast<float>(head.softmax_scale * 1.4426950408889634);
+    const int exponent = format.key_bits == 2 ? 20 : 24;
+    const bool by_group = format.scales == spec::scale_layout::group16;
+    const std::vector<half_bits> ones(width, 0x3c00);
+    const auto dot = [](std::span<const half_bits> a, std::span<const half_bits> b) {
+      return mma_dot(a, b, 0.0f, architecture::sm_90);
+    };
+    BOOST_REQUIRE_EQUAL(output.scores.size(), (quantized + recent) * num_queries);
+    std::size_t mismatches = 0;
+    for (std::size_t i = 0; i < output.scores.size(); ++i) {
+      const std::size_t t = i / num_queries;
+      const auto q = std::span(head.q).subspan(i % num_queries * width, width);
+      float s = 0;
+      if (t >= static_cast<std::size_t>(quantized)) {
+        s = dot(std::span(head.k).subspan(t * width, width), q) * c;
+      } else {
+        std::vector<half_bits> codes;
+        std::vector<half_bits> queries;
+        std::vector<half_bits> zeros;
+        for (std::size_t channel = 0; channel < width; ++channel) {
+          const int shift =
+              operand_shift(format, head_dim, kv_side::key, static_cast<int>(channel / 16));
+          codes.push_back(static_cast<half_bits>(tokens.key_codes[t * width + channel] << shift));
+          float x = std::ldexp(half_to_float(q[channel]), 24 - shift - exponent);
+          if (by_group) {
+            x = half_to_float(float_to_half(x)) *
+                half_to_float(tokens.key_scales[t / 16 * width + channel]);
+            zeros.push_back(tokens.key_zeros[t / 16 * width + channel]);
+          }
+          queries.push_back(float_to_half(x));
+        }
+        const float cs = std::ldexp(c, exponent);
+        const float ks = by_group ? 1.0f : half_to_float(tokens.key_scales[t]);
+        const float kz = by_group ? 1.0f : half_to_float(tokens.key_zeros[t]);
+        const float offset = by_group ? dot(zeros, q) * c : kz * (dot(ones, q) * c);
+        s = std::fma(ks * cs, dot(codes, queries), offset);
+      }
+      mismatches +=
+          std::bit_cast<std::uint32_t>(s) != std::bit_cast<std::uint32_t>(output.scores[i]);
+    }
+    BOOST_TEST(mismatches == 0u);
+  });
+}
+
+// Up to four pages, each strand has one page: the state is the merge of the pages' states.
+BOOST_AUTO_TEST_CASE(strands_of_a_split_are_merged_in_ascending_order) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const head_fixture head = random_head({format, head_dim, 2, 240, 0}, 8, 2);
+    std::vector<softmax_state> expected = states_of(slice(head, 0, 64));
+    for (const auto& [first, count] : {std::pair{64, 64}, {128, 64}, {192, 48}}) {
+      expected = merged(expected, states_of(slice(head, first, count)));
+    }
+    check_same_states(states_of(head), expected);
+  });
+}
+
+// The merge of splits of 1024 tokens, each taken as a cache of its own.
+std::vector<softmax_state> merge_of_1024_token_splits(const head_fixture& head) {
+  std::vector<softmax_state> total = states_of(slice(head, 0, 1024));
+  for (std::int64_t first = 1024; first < head.shape.num_quantized; first += 1024) {
+    const std::int64_t count = std::min<std::int64_t>(1024, head.shape.num_quantized - first);
+    total = merged(total, states_of(slice(head, first, count)));
+  }
+  return total;
+}
+
+BOOST_AUTO_TEST_CASE(splits_are_merged_in_ascending_order) {
+  for (const spec::format_id format : all_formats) {
+    BOOST_TEST_CONTEXT(spec::format_of(format).name) {
+      const head_fixture head = random_head({format, 64, 2, 2064, 0}, 9);
+      check_same_states(states_of(head), merge_of_1024_token_splits(head));
+    }
+  }
+}
+
+// Up to 8192 tokens a split has 1024, beyond it has 2048.
+BOOST_AUTO_TEST_CASE(split_length_changes_beyond_8192_tokens) {
+  const head_fixture last = random_head({spec::format_id::k4v2, 64, 8, 8192, 0}, 9);
+  check_same_states(states_of(last), merge_of_1024_token_splits(last));
+  const head_fixture beyond = random_head({spec::format_id::k4v2, 64, 8, 8193, 0}, 9);
+  const std::vector<softmax_state> states = states_of(beyond);
+  const std::vector<softmax_state> other = merge_of_1024_token_splits(beyond);
+  int different = 0;
+  for (std::size_t g = 0; g < 8; ++g) {
+    BOOST_TEST(states[g].m == other[g].m);
+    different += states[g].l != other[g].l;
+  }
+  BOOST_TEST(different > 0);  // rounding can agree for some queries
+}
+
+BOOST_AUTO_TEST_CASE(the_recent_part_is_merged_last) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    for (const std::int64_t recent : {1, 31, 32, 33, 127}) {
+      const head_fixture head = random_head({format, head_dim, 2, 1040, recent}, 10);
+      head_shape recent_only = head.shape;
+      recent_only.num_quantized = 0;
+      const auto tail = [&](const std::vector<half_bits>& x) {
+        return std::vector<half_bits>(x.end() - recent * head_dim, x.end());
+      };
+      const head_fixture alone(recent_only, head.q, tail(head.k), tail(head.v));
+      check_same_states(states_of(head), merged(states_of(slice(head, 0, 1040)), states_of(alone)));
+    }
+  });
+}
+
+// The recent part is the same for every format.
+BOOST_AUTO_TEST_CASE(recent_tokens_do_not_know_the_format) {
+  const auto run = [](spec::format_id format) {
+    return decode_attention(random_head({format, 128, 4, 0, 100}, 11).input());
+  };
+  BOOST_TEST(same_bits(run(spec::format_id::k8v4), run(spec::format_id::k4v2)));
+  BOOST_TEST(same_bits(run(spec::format_id::k8v4), run(spec::format_id::int2_g16)));
+}
+
+BOOST_AUTO_TEST_CASE(query_heads_do_not_see_each_other) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const head_fixture all = random_head({format, head_dim, 8, 144, 5}, 12);
+    const decode_output together = decode_attention(all.input());
+    const auto width = static_cast<std::size_t>(head_dim);
+    for (std::size_t g = 0; g < 8; ++g) {
+      head_shape shape = all.shape;
+      shape.gqa_ratio = 1;
+      const auto begin = all.q.begin() + static_cast<std::ptrdiff_t>(g * width);
+      const head_fixture one(shape, {begin, begin + head_dim}, all.k, all.v);
+      const decode_output alone = decode_attention(one.input());
+      BOOST_TEST(
+          (bits_of(alone.out) == bits_of(std::span(together.out).subspan(g * width, width))));
+      BOOST_TEST((bits_of(alone.state) == bits_of(std::span(together.state).subspan(2 * g, 2))));
+      for (std::size_t t = 0; t < alone.scores.size(); ++t) {
+        BOOST_REQUIRE(std::bit_cast<std::uint32_t>(alone.scores[t]) ==
+                      std::bit_cast<std::uint32_t>(together.scores[8 * t + g]));
+      }
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(many_heads_equal_single_heads_for_any_number_of_threads) {
+  std::vector<head_fixture> heads;
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    const auto tokens = static_cast<std::int64_t>(16 * (i + 1));
+    heads.push_back(random_head({all_formats[i % 3], i % 2 ? 64 : 128, static_cast<int>(i % 8) + 1,
+                                 tokens, static_cast<std::int64_t>(7 * i)},
+                                i));
+  }
+  std::vector<decode_input> inputs;
+  for (const head_fixture& head : heads) inputs.push_back(head.input());
+  const int old_threads = omp_get_max_threads();
+  for (const int threads : {1, 2, 5}) {
+    omp_set_num_threads(threads);
+    const std::vector<decode_output> outputs = decode_attention(inputs);
+    BOOST_REQUIRE_EQUAL(outputs.size(), inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      BOOST_TEST(same_bits(outputs[i], decode_attention(inputs[i])));
+    }
+  }
+  omp_set_num_threads(old_threads);
+  BOOST_TEST(decode_attention(std::span<const decode_input>{}).empty());
+}
+
+// Finite garbage in the slots behind the end: scores are masked and p is 0, so nothing of it is
+// seen.
+BOOST_AUTO_TEST_CASE(finite_garbage_behind_the_end_is_not_seen) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const head_fixture clean = random_head({format, head_dim, 3, 80, 0}, 13);
+    head_fixture dirty = clean;
+    tests::seeded_values random(14);
+    const std::int64_t slots = 48;
+    append_tokens(spec::format_of(format), head_dim, random.normal_halves(slots * head_dim, 100),
+                  random.normal_halves(slots * head_dim, 100), 80, dirty.pool.writable());
+    BOOST_TEST((clean.pool.bytes != dirty.pool.bytes));
+    BOOST_TEST(same_bits(decode_attention(clean.input()), decode_attention(dirty.input())));
+  });
+}
+
+// A NaN of a key reaches everything; a NaN of a value reaches the channels that share its scale.
+BOOST_AUTO_TEST_CASE(nan_in_the_cache_reaches_the_output) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const bool by_group = spec::format_of(format).scales == spec::scale_layout::group16;
+    for (const std::int64_t token : {0, 70, 143}) {
+      head_fixture head = random_head({format, head_dim, 2, 144, 10}, 15);
+      std::vector<half_bits> k = head.k;
+      k[static_cast<std::size_t>(token * head_dim + 20)] = 0x7e00;
+      const decode_output by_key =
+          decode_attention(head_fixture(head.shape, head.q, k, head.v).input());
+      BOOST_TEST(std::ranges::all_of(by_key.out, [](float x) { return std::isnan(x); }));
+      BOOST_TEST(std::isnan(by_key.state[1]));
+      BOOST_TEST(!std::isnan(by_key.state[0]));
+
+      std::vector<half_bits> v = head.v;
+      v[static_cast<std::size_t>(token * head_dim + 20)] = 0x7c00;
+      const decode_output by_value =
+          decode_attention(head_fixture(head.shape, head.q, head.k, v).input());
+      for (std::size_t i = 0; i < by_value.out.size(); ++i) {
+        const std::size_t channel = i % static_cast<std::size_t>(head_dim);
+        BOOST_TEST(std::isnan(by_value.out[i]) == (!by_group || channel / 16 == 1));
+      }
+      BOOST_TEST(!std::isnan(by_value.state[1]));
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(architectures_differ) {
+  const head_fixture head = random_head({spec::format_id::k8v4, 128, 4, 128, 0}, 16);
+  BOOST_TEST(!same_bits(decode_attention(head.input(), architecture::sm_90),
+                        decode_attention(head.input(), architecture::sm_80)));
+}
+
+BOOST_AUTO_TEST_CASE(shapes_outside_the_contract_are_refused) {
+  const head_fixture head = random_head({spec::format_id::int2_g16, 64, 2, 80, 3}, 17);
+  const decode_input good = head.input();
+  BOOST_CHECK_NO_THROW(static_cast<void>(decode_attention(good)));
+  const auto refuses = [&](const auto& change) {
+    decode_input bad = good;
+    change(bad);
+    BOOST_CHECK_THROW(static_cast<void>(decode_attention(bad)), spec::contract_error);
+    const std::vector<decode_input> many = {good, bad};
+    BOOST_CHECK_THROW(static_cast<void>(decode_attention(many)), spec::contract_error);
+  };
+  refuses([](decode_input& in) { in.format = static_cast<spec::format_id>(3); });
+  refuses([](decode_input& in) { in.format = spec::format_id::k8v4; });  // other page size
+  refuses([](decode_input& in) { in.head_dim = 96; });
+  refuses([](decode_input& in) { in.head_dim = 128; });
+  refuses([](decode_input& in) { in.gqa_ratio = 0; });
+  refuses([](decode_input& in) { in.gqa_ratio = 9; });
+  refuses([](decode_input& in) { in.gqa_ratio = 3; });
+  refuses([](decode_input& in) { in.num_quantized = 79; });
+  refuses([](decode_input& in) { in.num_quantized = 144; });
+  refuses([](decode_input& in) { in.num_quantized = -16; });
+  refuses([](decode_input& in) { in.num_recent = 4; });
+  refuses([](decode_input& in) { in.num_recent = -3; });
+  refuses([](decode_input& in) { in.recent_v = in.recent_v.first(64); });
+  refuses([](decode_input& in) { in.softmax_scale = std::numeric_limits<float>::infinity(); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,99 @@
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <limits>
+
+#include "reference/numerics/half.hpp"
+#include "reference/oracle/attention_oracle.hpp"
+#include "reference/spec/error.hpp"
+#include "tests/reference/attention/head_fixture.hpp"
+
+using namespace kvproof;
+using namespace kvproof::reference;
+using tests::head_fixture;
+using tests::random_head;
+
+namespace {
+
+original_cache original_of(const head_fixture& head) {
+  return {head.shape.head_dim, head.shape.gqa_ratio, head.softmax_scale, head.q, head.k, head.v};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(oracle)
+
+// Attention of one query by its textbook formula in natural logarithms, token by token.
+BOOST_AUTO_TEST_CASE(equals_the_textbook_formula) {
+  const head_fixture head = random_head({spec::format_id::k8v4, 64, 2, 0, 50}, 1);
+  const oracle_output oracle = attend_original(original_of(head));
+  for (std::size_t g = 0; g < 2; ++g) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (std::size_t t = 0; t < 50; ++t) {
+      double dot = 0;
+      for (std::size_t i = 0; i < 64; ++i) {
+        dot += static_cast<double>(half_to_float(head.q[64 * g + i])) *
+               half_to_float(head.k[64 * t + i]);
+      }
+      const double logit = head.softmax_scale * dot;
+      BOOST_TEST(std::fabs(oracle.scores[2 * t + g] - logit / std::log(2.0)) <= 1e-12);
+      weights.push_back(std::exp(logit));
+      sum += weights.back();
+    }
+    BOOST_TEST(std::fabs(oracle.log_sum_exp[g] - std::log2(sum)) <= 1e-12);
+    for (std::size_t i = 0; i < 64; ++i) {
+      double o = 0;
+      for (std::size_t t = 0; t < 50; ++t) {
+        o += weights[t] / sum * half_to_float(head.v[64 * t + i]);
+      }
+      BOOST_TEST(std::fabs(oracle.out[64 * g + i] - o) <= 1e-13);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(recent_tokens_are_stored_as_they_are) {
+  const head_fixture head = random_head({spec::format_id::k4v2, 128, 3, 0, 33}, 2);
+  const oracle_output stored = attend_stored(head.input());
+  const oracle_output original = attend_original(original_of(head));
+  BOOST_TEST(relative_error(stored.out, original.out) == 0);
+  BOOST_TEST((stored.scores == original.scores));
+}
+
+// More bits lose less.
+BOOST_AUTO_TEST_CASE(scheme_errors_are_ordered_by_bits) {
+  const auto scheme_error = [](spec::format_id format) {
+    const head_fixture head = random_head({format, 128, 4, 256, 0}, 3);
+    return worst_head_error(attend_stored(head.input()).out, attend_original(original_of(head)).out,
+                            128);
+  };
+  const double k8v4 = scheme_error(spec::format_id::k8v4);
+  const double k4v2 = scheme_error(spec::format_id::k4v2);
+  BOOST_TEST(k8v4 > 0.01);
+  BOOST_TEST(k8v4 < k4v2);
+  BOOST_TEST(k4v2 < 1);
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_cache_gives_zeros_and_minus_infinity) {
+  const head_fixture head = random_head({spec::format_id::int2_g16, 64, 2, 0, 0}, 4);
+  const oracle_output oracle = attend_stored(head.input());
+  BOOST_TEST((oracle.out == std::vector<double>(128, 0.0)));
+  BOOST_TEST(oracle.log_sum_exp[1] == -std::numeric_limits<double>::infinity());
+  BOOST_TEST(oracle.scores.empty());
+}
+
+BOOST_AUTO_TEST_CASE(relative_errors) {
+  const std::vector<double> oracle = {3, 4, 0, 0};
+  const std::vector<float> same = {3, 4, 0, 0};
+  const std::vector<float> off = {3, 4.5f, 0, 0.25f};
+  const std::vector<float> broken = {3, std::nanf(""), 0, 0};
+  BOOST_TEST(relative_error(same, oracle) == 0);
+  BOOST_TEST(relative_error(std::span(off).first(2), std::span(oracle).first(2)) == 0.1);
+  BOOST_TEST(worst_head_error(off, oracle, 2) == 0.25);  // absolute where the oracle is zero
+  BOOST_TEST(std::isnan(relative_error(broken, oracle)));
+  BOOST_TEST(std::isnan(worst_head_error(broken, oracle, 2)));
+  BOOST_CHECK_THROW(static_cast<void>(relative_error(std::span(same).first(3), oracle)),
+                    spec::contract_error);
+  BOOST_CHECK_THROW(static_cast<void>(worst_head_error(same, oracle, 3)), spec::contract_error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
