@@ -68,7 +68,7 @@ class BpeTokenizer:
 
     def _merge(self, symbols: list[str]) -> list[str]:
         while len(symbols) > 1:
-            pairs = set(zip(symbols, symbols[1:]))
+            pairs = set(zip(symbols, symbols[1:], strict=False))
             best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
             if best not in self._ranks:
                 break

@@ -68,8 +68,9 @@ class TensorTap:
     """Copies the last tensor of each wanted name while llama.cpp evaluates its graph."""
 
     def __init__(self, layers: list[int], head_dim: int) -> None:
-        self._names = {f"{name.upper()}cur-{layer}": f"{name}-{layer}"
-                       for layer in layers for name in "qkv"}
+        self._names = {
+            f"{name.upper()}cur-{layer}": f"{name}-{layer}" for layer in layers for name in "qkv"
+        }
         self._head_dim = head_dim
         self._get_name = libggml.ggml_get_name
         self._get_name.argtypes, self._get_name.restype = [ctypes.c_void_p], ctypes.c_char_p
@@ -92,8 +93,10 @@ class TensorTap:
         return True
 
     def shaped(self, num_tokens: int) -> dict[str, Float32]:
-        return {name: data.reshape(num_tokens, -1, self._head_dim)
-                for name, data in self.tensors.items()}
+        return {
+            name: data.reshape(num_tokens, -1, self._head_dim)
+            for name, data in self.tensors.items()
+        }
 
 
 class LlamaCpp:
@@ -210,7 +213,7 @@ def tensor_differences(recording: record.Recording, reply: Reply, layers: list[i
     """Per layer and tensor: rms of the difference over rms of the values, and the largest."""
     found = {}
     for layer in layers:
-        for name, half in zip("qkv", recording.session.recorded(layer)):
+        for name, half in zip("qkv", recording.session.recorded(layer), strict=True):
             ours, theirs = half.astype(np.float64), reply.tensors[f"{name}-{layer}"]
             difference = ours - theirs
             found[f"{name}-{layer}"] = {
@@ -235,7 +238,8 @@ def compare(recording: record.Recording, reply: Reply, layers: list[int]) -> dic
 
 
 def first_difference(ours: list[int], theirs: list[int]) -> int | None:
-    return next((at for at, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), None)
+    pairs = enumerate(zip(ours, theirs, strict=True))
+    return next((at for at, (one, other) in pairs if one != other), None)
 
 
 def acceptable(comparison: dict) -> bool:
@@ -286,16 +290,18 @@ def check(options: argparse.Namespace) -> dict:
         "weights_sha256": model.sha256,
         "prompt_tokens": options.prompt_tokens,
         "generated_tokens": options.generate,
-        "versions": {
-            name: version(name) for name in ("llama-cpp-python", "gguf", "numpy")
-        } | {"llama.cpp": llama_cpp.llama_version().decode(), "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("llama-cpp-python", "gguf", "numpy")}
+        | {"llama.cpp": llama_cpp.llama_version().decode(), "python": platform.python_version()},
         "runs": runs,
     }
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="check_against_llama_cpp.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="check_against_llama_cpp.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--out", type=Path, required=True, help="evidence file to write (.json)")
     parser.add_argument("--threads", type=int, default=2)
     record.add_sequence_arguments(parser)
@@ -307,8 +313,10 @@ def main() -> int:
     evidence = check(options)
     options.out.write_text(json.dumps(evidence, indent=1) + "\n", encoding="utf-8")
     for name, run in evidence["runs"].items():
-        print(f"{name}: {run['agreeing_positions']} of {run['positions']} next tokens agree, "
-              f"largest logit difference {run['max_logit_difference']:.3g}")
+        print(
+            f"{name}: {run['agreeing_positions']} of {run['positions']} next tokens agree, "
+            f"largest logit difference {run['max_logit_difference']:.3g}"
+        )
     print("passed" if evidence["passed"] else "FAILED")
     return 0 if evidence["passed"] else 1
 

@@ -81,7 +81,10 @@ def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
 
 
 def rope(x: Array, positions: NDArray[np.int64], theta: float) -> Array:
-    """Rotates pair (2i, 2i + 1) of x [tokens][heads][head_dim] by position * theta^(-2i/head_dim)."""
+    """Rotates pair (2i, 2i + 1) by position * theta^(-2i / head_dim).
+
+    x is [tokens][heads][head_dim], positions has one entry a token.
+    """
     head_dim = x.shape[-1]
     frequency = theta ** (-np.arange(0, head_dim, 2) / head_dim)
     angle = positions[:, None, None] * frequency
@@ -138,7 +141,7 @@ class LlamaSession:
         self._num_tokens += len(token_ids)
         epsilon = self._config.rms_epsilon
         x = self._weights.embedding[token_ids]
-        for layer, cache in zip(self._weights.layers, self.caches):
+        for layer, cache in zip(self._weights.layers, self.caches, strict=True):
             x = x + self._attend(rms_norm(x, layer.attn_norm, epsilon), positions, layer, cache)
             x = x + swiglu(rms_norm(x, layer.ffn_norm, epsilon), layer)
         return rms_norm(x, self._weights.output_norm, epsilon) @ self._weights.embedding.T

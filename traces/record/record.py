@@ -13,7 +13,15 @@ from pathlib import Path
 from bpe import BpeTokenizer
 from llama import Array, LlamaSession, ModelConfig, greedy_continuation
 from trace_file import AttentionTrace, LayerTrace, write_trace
-from weights import PACKAGE, PACKAGED_SHA256, GgufModel, WeightsError, file_sha256, packaged_gguf
+from weights import (
+    PACKAGE,
+    PACKAGE_VERSION,
+    PACKAGED_SHA256,
+    GgufModel,
+    WeightsError,
+    file_sha256,
+    packaged_gguf,
+)
 
 DEFAULT_PROMPT = Path(__file__).with_name("prompt.txt")
 
@@ -66,7 +74,7 @@ def provenance(model: GgufModel, config: ModelConfig, num_prompt: int, num_gener
     """How the trace was made; depends on the inputs only."""
     source = "a GGUF file given by the caller"
     if model.sha256 == PACKAGED_SHA256:
-        source = f"the GGUF file in the Python package {PACKAGE} 0.1.2"
+        source = f"the GGUF file in the Python package {PACKAGE} {PACKAGE_VERSION}"
     return (
         f"Recorded by kvproof traces/record. Model: {config.name}, weights of {source} "
         f"(sha256 {model.sha256}; {model.quantization()}), dequantized. "
@@ -118,7 +126,10 @@ def add_sequence_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt-tokens", type=_count(1), default=512, metavar="N")
     parser.add_argument("--generate", type=_count(0), default=128, metavar="N")
     parser.add_argument(
-        "--layers", type=_layer_list, default=[0, 9, 19, 29], metavar="A,B,...",
+        "--layers",
+        type=_layer_list,
+        default=[0, 9, 19, 29],
+        metavar="A,B,...",
         help="layers to record (default: 0,9,19,29)",
     )
 

