@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tests of the recorder and of the shipped trace: python3 traces/record/test_record.py
 
-No weights are needed. What needs h5py or gguf is skipped where they are missing, and says so.
+No weights are needed. What needs h5py or gguf is skipped where they are missing, and says so;
+without numpy the exit code is 77 (skipped).
 """
 
 import hashlib
@@ -9,9 +10,14 @@ import importlib.util
 import sys
 import tempfile
 import unittest
+from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError:
+    print("SKIPPED: numpy is not installed; no test of the recorder ran", file=sys.stderr)
+    sys.exit(77)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -31,8 +37,6 @@ if HAVE_H5PY:
 
 def round_to_half_exactly(value: float) -> float:
     """fp16 rounding by rational arithmetic on the value, independent of numpy's."""
-    from fractions import Fraction
-
     exact = Fraction(value)
     if exact == 0:
         return value
@@ -179,7 +183,7 @@ class Session(unittest.TestCase):
         pieces = [cut.forward(ids[:5]), cut.forward(ids[5:6]), cut.forward(ids[6:])]
         np.testing.assert_allclose(np.concatenate(pieces), logits, rtol=1e-9)
         for layer in range(2):
-            for ours, theirs in zip(whole.recorded(layer), cut.recorded(layer)):
+            for ours, theirs in zip(whole.recorded(layer), cut.recorded(layer), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
 
     def test_greedy_choice_and_recorded_shapes(self) -> None:
@@ -274,6 +278,7 @@ class TraceFile(unittest.TestCase):
                         stored = file[f"layers/{layer.layer}/{name}"]
                         self.assertEqual(stored.dtype, np.dtype("<f2"))
                         self.assertTrue(stored.shuffle and stored.fletcher32)
+                        self.assertFalse(stored.id.get_create_plist().get_obj_track_times())
                         np.testing.assert_array_equal(stored[()], getattr(layer, name))
 
     def test_failure_leaves_nothing_behind(self) -> None:
@@ -336,6 +341,26 @@ class ShippedTrace(unittest.TestCase):
             np.testing.assert_array_equal(out[0], np.repeat(v[0], 3, axis=0))
             if layer > 0:  # evenly spread, it would be 0.003
                 self.assertGreater(weights[:, 64:, 0].mean(), 0.1)
+
+
+@unittest.skipUnless(HAVE_GGUF and HAVE_H5PY, "gguf or h5py is missing: arguments not tested")
+class Arguments(unittest.TestCase):
+    def test_prompt_is_cut_or_refused(self) -> None:
+        import record
+
+        tokenizer = bpe.BpeTokenizer(sorted(bpe.byte_alphabet().values()), [])
+        self.assertEqual(len(record.prompt_ids(tokenizer, "abc", 3)), 3)
+        self.assertEqual(tokenizer.decode(record.prompt_ids(tokenizer, "abc", 2)), "ab")
+        with self.assertRaises(record.UsageError):
+            record.prompt_ids(tokenizer, "abc", 4)
+
+    def test_layers_ascend_within_the_model(self) -> None:
+        import record
+
+        record.check_layers([0, 9, 29], 30)
+        for layers in ([0, 30], [-1, 3], [3, 3], [4, 3]):
+            with self.subTest(layers=layers), self.assertRaises(record.UsageError):
+                record.check_layers(layers, 30)
 
 
 @unittest.skipUnless(HAVE_GGUF, "gguf is not installed: quantized weights are not tested")
