@@ -106,7 +106,10 @@ def record(options: argparse.Namespace) -> None:
 
 
 def _layer_list(text: str) -> list[int]:
-    return [int(item) for item in text.split(",")]
+    try:
+        return [int(item) for item in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: give layers as 0,9,19,29") from None
 
 
 def _count(minimum: int):  # noqa: ANN202 (a converter for argparse)

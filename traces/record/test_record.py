@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import sys
 import tempfile
+import time
 import unittest
 from fractions import Fraction
 from pathlib import Path
@@ -265,6 +266,7 @@ class TraceFile(unittest.TestCase):
 
     def test_bytes_depend_on_the_content_only(self) -> None:
         first = self.written(self.tiny_trace(8), "first.h5").read_bytes()
+        time.sleep(1.1)  # HDF5 stores times, if it does, in seconds
         self.assertEqual(self.written(self.tiny_trace(8), "second.h5").read_bytes(), first)
         self.assertNotEqual(self.written(self.tiny_trace(7), "first.h5").read_bytes(), first)
 
@@ -278,7 +280,6 @@ class TraceFile(unittest.TestCase):
                         stored = file[f"layers/{layer.layer}/{name}"]
                         self.assertEqual(stored.dtype, np.dtype("<f2"))
                         self.assertTrue(stored.shuffle and stored.fletcher32)
-                        self.assertFalse(stored.id.get_create_plist().get_obj_track_times())
                         np.testing.assert_array_equal(stored[()], getattr(layer, name))
 
     def test_failure_leaves_nothing_behind(self) -> None:

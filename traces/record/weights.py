@@ -45,7 +45,10 @@ class GgufModel:
         if not path.is_file():
             raise WeightsError(f"{path}: no such file; give a GGUF file with --gguf")
         self._path = path
-        self._reader = gguf.GGUFReader(path)
+        try:
+            self._reader = gguf.GGUFReader(path)
+        except (ValueError, IndexError) as error:
+            raise WeightsError(f"{path}: no whole GGUF file ({error}); get it anew") from None
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
         self.sha256 = file_sha256(path)
         if self._field("general.architecture") != "llama":
