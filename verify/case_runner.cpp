@@ -207,6 +207,7 @@ class case_run {
   }
 
   void append(const event& e) {
+    quantize_first_.clear();
     for (std::int64_t h = 0; h < work_.heads(); ++h) {
       const auto head = static_cast<std::size_t>(h);
       // Source rows are quantized first (a prompt), then the rest joins the recent part.
@@ -282,7 +283,6 @@ class case_run {
                                cache_.pages(h));
       cache_.num_quantized[head] += static_cast<std::int32_t>(n);
     }
-    quantize_first_.clear();
   }
 
   [[nodiscard]] gpu::decode_args decode_arguments(gpu::device_ptr workspace) const {

@@ -63,7 +63,10 @@ double value_of(value_regime regime, tensor t, std::uint64_t bits, std::int64_t 
         return (channel % 5 == 0) ? -0.0 : 0.01 * static_cast<double>(token / 16 % 7) - 0.02;
       return token % 5 == 0 ? -0.0 : 0.37 * static_cast<double>(token % 11) - 2;
     case value_regime::exact_halves:
-      return query ? normal(bits) : 0.5 * static_cast<double>(bits % 7);
+      // Range 15 in most groups: the step is 1 with 4 bits and 5 with 2 bits, half steps are
+      // frequent.
+      if (query) return normal(bits);
+      return bits % 8 == 0 ? 0 : bits % 8 == 1 ? 15 : 0.5 * static_cast<double>(bits / 8 % 31);
     case value_regime::zero_signs:
       if (query) return bits % 3 == 0 ? -0.0 : normal(bits);
       return bits % 4 == 0 ? -0.0 : bits % 4 == 1 ? 0.0 : bits % 64 == 2 ? 0.001 : 0.0;
