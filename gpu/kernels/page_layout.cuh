@@ -1,5 +1,5 @@
-// A page as the kernels see it (reference/spec/kv_formats.md sections 3 and 5): byte offsets of its regions and how a
-// field of packed codes becomes an fp16 operand by shift and mask.
+// A page as the kernels see it (reference/spec/kv_formats.md sections 3 and 5): byte offsets of its
+// regions and how a field of packed codes becomes an fp16 operand by shift and mask.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,23 @@ struct page_layout {
   static constexpr int value_zero_offset = scale_offset + 24 * HeadDim;
   static constexpr int tile_scale_bytes = 2 * HeadDim;  // group16: of one tile in one region
 
-  static constexpr int bytes = static_cast<int>(spec::page_size_bytes(spec::format_of(Format), HeadDim));
+  static constexpr int bytes =
+      static_cast<int>(spec::page_size_bytes(spec::format_of(Format), HeadDim));
   static_assert(bytes % 128 == 0, "pages are copied in bulk and stay 128-byte aligned");
 
   // Fragment and field of a tile's channel group: linear index tile * groups + group.
-  static constexpr int key_fragment(int tile, int group) { return (tile * groups + group) / key_fields; }
-  static constexpr int key_field(int tile, int group) { return (tile * groups + group) % key_fields; }
-  static constexpr int value_fragment(int tile, int group) { return (tile * groups + group) / value_fields; }
-  static constexpr int value_field(int tile, int group) { return (tile * groups + group) % value_fields; }
+  static constexpr int key_fragment(int tile, int group) {
+    return (tile * groups + group) / key_fields;
+  }
+  static constexpr int key_field(int tile, int group) {
+    return (tile * groups + group) % key_fields;
+  }
+  static constexpr int value_fragment(int tile, int group) {
+    return (tile * groups + group) / value_fields;
+  }
+  static constexpr int value_field(int tile, int group) {
+    return (tile * groups + group) % value_fields;
+  }
 };
 
 // Where a field stands after its shift: the operand is code * 2^(position - 24).
@@ -55,10 +64,12 @@ constexpr int operand_exponent(int field) {
   return 24 - operand_position<Bits, Value, HeadDim>(field);
 }
 
-// Two codes (both halves of the word) as two fp16 numbers. The shifts are shared by neighbouring fields.
+// Two codes (both halves of the word) as two fp16 numbers. The shifts are shared by neighbouring
+// fields.
 template <int Bits, bool Value, int HeadDim, int Field>
 __device__ __forceinline__ std::uint32_t operand_of(std::uint32_t w) {
-  constexpr std::uint32_t half_mask = ((1u << Bits) - 1) << operand_position<Bits, Value, HeadDim>(Field);
+  constexpr std::uint32_t half_mask = ((1u << Bits) - 1)
+                                      << operand_position<Bits, Value, HeadDim>(Field);
   constexpr std::uint32_t mask = half_mask | half_mask << 16;
   if constexpr (Bits == 8) {
     return Field == 0 ? w & mask : __byte_perm(w, 0, 0x4341);
