@@ -56,14 +56,9 @@ attention_head::attention_head(const decode_input& decode, architecture mma_mode
 
 void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
                architecture arch) {
-  for (int n = 0; n < query_columns; ++n) {
-    std::vector<half_bits> column(b.rows);
-    for (std::int64_t k = 0; k < b.rows; ++k) column[k] = b.at(k, n);
-    for (std::int64_t m = 0; m < a.rows; ++m) {
-      const std::span row(a.values.data() + m * a.cols, static_cast<std::size_t>(a.cols));
-      c[m][n] = mma_dot(row, column, c[m][n], arch);
-    }
-  }
+  static_assert(sizeof(query_row) == query_columns * sizeof(float), "rows lie without gaps");
+  mma_matrix({c.front().data(), static_cast<std::size_t>(a.rows) * query_columns}, a.values,
+             b.values, arch);
 }
 
 half_matrix key_operand(const attention_head& head, std::span<const std::byte> page) {

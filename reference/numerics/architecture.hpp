@@ -1,4 +1,5 @@
-// GPU architectures whose tensor cores are modelled. Results of sm_80 and sm_90 legitimately differ.
+// GPU architectures whose tensor cores are modelled. Results of sm_80 and sm_90 legitimately
+// differ.
 #pragma once
 
 #include <cstdint>

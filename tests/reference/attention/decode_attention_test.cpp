@@ -247,7 +247,8 @@ BOOST_AUTO_TEST_CASE(scores_are_those_of_the_formulas) {
     const std::int64_t quantized = 112;
     const std::int64_t recent = 37;
     const std::size_t num_queries = 5;
-    const head_fixture head = random_head({id, head_dim, 5, quantized, recent}, 7);
+    head_fixture head = random_head({id, head_dim, 5, quantized, recent}, 7);
+    head.softmax_scale = 0x1.0624dep-4f;  // its fp32 product with RN32(log2 e) is another c
     const decode_output output = decode_attention(head.input());
     const auto tokens = unpack_tokens(format, head_dim, quantized, head.pool.readable());
     const auto width = static_cast<std::size_t>(head_dim);
@@ -292,6 +293,21 @@ BOOST_AUTO_TEST_CASE(scores_are_those_of_the_formulas) {
           std::bit_cast<std::uint32_t>(s) != std::bit_cast<std::uint32_t>(output.scores[i]);
     }
     BOOST_TEST(mismatches == 0u);
+  });
+}
+
+// No threshold and no lag: m is the largest score, for each query.
+BOOST_AUTO_TEST_CASE(the_maximum_is_that_of_the_scores) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    const head_fixture head = random_head({format, head_dim, 4, 320, 50}, 18);
+    const decode_output output = decode_attention(head.input());
+    for (std::size_t g = 0; g < 4; ++g) {
+      float largest = output.scores[g];
+      for (std::size_t i = g; i < output.scores.size(); i += 4) {
+        largest = std::max(largest, output.scores[i]);
+      }
+      BOOST_TEST(output.state[2 * g] == largest);
+    }
   });
 }
 

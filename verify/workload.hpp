@@ -1,0 +1,50 @@
+// What one case feeds to a cache and its attention: keys, values and queries in fp16, for a batch
+// of sequences, and the events of its life: the prompt, then one event a decode step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/spec/kv_format.hpp"
+#include "traces/attention_trace.hpp"
+#include "verify/variants.hpp"
+
+namespace kvproof::verify {
+
+using half_bits = std::uint16_t;
+
+// One event of all (sequence, KV head) caches at once. In this order: tokens are appended to the
+// recent part, tokens are quantized from the source rows or from the recent part, attention is
+// computed.
+struct event {
+  std::string name;                    // "prompt", "step 12"
+  std::vector<std::int32_t> append;    // [batch][kv_heads] rows that join the recent part
+  std::vector<std::int32_t> quantize;  // [batch][kv_heads] tokens that become quantized
+  bool from_recent = false;  // quantize the recent part (all of it) instead of source rows
+  bool attend = false;
+  std::vector<half_bits> q;  // [batch][q_heads][head_dim] if attend
+};
+
+struct workload {
+  spec::format_id format{};
+  int head_dim = 0;
+  int batch = 0;
+  int kv_heads = 0;
+  int gqa_ratio = 0;
+  float softmax_scale = 0;
+  bool with_scores = true;
+  std::int64_t source_tokens = 0;  // rows of k and v a sequence
+  std::vector<half_bits> k, v;     // [batch][source_tokens][kv_heads][head_dim]
+  int recent_capacity = 0;         // tokens, multiple of 8
+  std::vector<event> events;
+  std::uint64_t seed = 0;  // order of the page ids
+
+  [[nodiscard]] std::int64_t heads() const { return std::int64_t{batch} * kv_heads; }
+};
+
+// The life of one layer of a trace under a variant: the prompt, then `steps` decode steps.
+[[nodiscard]] workload workload_of_trace(const variant& v, const traces::attention_trace& trace,
+                                         std::size_t layer, std::int64_t steps, std::uint64_t seed);
+
+}  // namespace kvproof::verify
