@@ -151,6 +151,7 @@ void read_initialiser(reader& in, variable& v, int element_bits) {
 }
 
 // After the state space: [.align n] [.v2] .type name [dims] [= init] {, name ...}, without the ';'.
+// Of a parameter list it reads one, as each has its own `.param`.
 std::vector<variable> read_variables(reader& in, state_space space) {
   std::vector<variable> out;
   std::int64_t align = 0;
@@ -186,7 +187,7 @@ std::vector<variable> read_variables(reader& in, state_space space) {
     }
     if (in.accept("=")) read_initialiser(in, v, bits);
     out.push_back(std::move(v));
-  } while (in.accept(","));
+  } while (space != state_space::param && in.accept(","));
   return out;
 }
 

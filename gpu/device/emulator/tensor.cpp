@@ -89,82 +89,116 @@ u32 dot_exact(const float* a, const float* b, int stride, float c, int k_count, 
   return top >= 128 ? (negative ? 0xff800000u : 0x7f800000u) : bits;
 }
 
-// Power of two below |v|, 0 for 0; exact for normal floats.
-[[gnu::always_inline]] inline float power_below(float v, float least) {
-  const float p = std::bit_cast<float>(std::bit_cast<u32>(v) & 0x7f800000u);
-  return v == 0.0f ? 0.0f : (p > least ? p : least);
+// Eight outputs of one row at a time. The baseline build lowers these to SSE2.
+typedef float float8 __attribute__((vector_size(32)));
+typedef s32 int8 __attribute__((vector_size(32)));
+
+[[gnu::always_inline]] inline float8 load8(const float* p) {
+  float8 v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+[[gnu::always_inline]] inline bool any(const int8& v) {
+  s32 bits = 0;
+  for (int n = 0; n < columns_n; ++n) bits |= v[n];
+  return bits != 0;
 }
 
-// A row of eight outputs in float arithmetic that is exact under the guard: every power of two that
-// occurs lies within 2^+-60, so that no scaled product underflows above its truncation. Sums of
-// eight products stay below 2^30 and are integers. Returns false when the guard fails.
-bool row_fast(const tile& t, const float (&b_power)[max_k][columns_n], int r, int k_count,
-              float least, float* out) {
-  alignas(32) float top[columns_n];
-  for (int n = 0; n < columns_n; ++n) top[n] = power_below(t.c[r][n], 0x1p-126f);
+// Power of two below |v|, at least `least`, 0 for 0; exact for normal floats.
+[[gnu::always_inline]] inline float8 power_below(float8 v, float least) {
+  int8 bits;
+  __builtin_memcpy(&bits, &v, sizeof bits);
+  bits &= 0x7f800000;
+  float8 p;
+  __builtin_memcpy(&p, &bits, sizeof p);
+  p = p > least ? p : float8{} + least;
+  return v == 0.0f ? float8{} : p;
+}
+
+// Float arithmetic that is exact under the guard: every power of two that occurs lies within
+// 2^+-60, so no scaled product underflows above its truncation, and the sum of eight of them stays
+// below 2^30. Returns false when the guard fails.
+[[gnu::always_inline]] inline bool row_fast(const tile& t, const float8* b, const float8* b_power,
+                                            int r, int k_count, float least, float* out) {
+  alignas(32) float a_power[max_k];
+  for (int k = 0; k < k_count; k += 8) {
+    const float8 p = power_below(load8(&t.a[r][k]), least);
+    __builtin_memcpy(a_power + k, &p, sizeof p);
+  }
+  const float8 c = load8(t.c[r]);
+  float8 top = power_below(c, 0x1p-126f);
   for (int k = 0; k < k_count; ++k) {
-    const float p = power_below(t.a[r][k], least);
-    for (int n = 0; n < columns_n; ++n) {
-      const float q = p * b_power[k][n];
-      top[n] = q > top[n] ? q : top[n];
-    }
+    const float8 q = a_power[k] * b_power[k];
+    top = q > top ? q : top;
   }
-  alignas(32) float scale[columns_n];
-  bool good = true;
-  for (int n = 0; n < columns_n; ++n) {
-    const bool empty = top[n] == 0.0f;
-    good = good && (empty || (top[n] >= 0x1p-60f && top[n] <= 0x1p60f));
-    scale[n] = 0x1p25f / (empty ? 1.0f : top[n]);
-  }
-  if (!good) return false;
-  alignas(32) s32 low[columns_n] = {};
-  alignas(32) s32 high[columns_n] = {};
+  const int8 empty = top == 0.0f;
+  if (any(~empty & ((top < 0x1p-60f) | (top > 0x1p60f)))) return false;
+  top = empty ? float8{} + 1.0f : top;
+  const float8 scale = 0x1p25f / top;
+  int8 low{};
+  int8 high{};
   const int half = k_count / 2;
   for (int k = 0; k < half; ++k) {
-    const float x = t.a[r][k];
-    const float y = t.a[r][k + half];
-    for (int n = 0; n < columns_n; ++n) {
-      low[n] += static_cast<s32>(x * t.b[k][n] * scale[n]);
-      high[n] += static_cast<s32>(y * t.b[k + half][n] * scale[n]);
-    }
+    low += __builtin_convertvector(t.a[r][k] * b[k] * scale, int8);
+    high += __builtin_convertvector(t.a[r][k + half] * b[k + half] * scale, int8);
   }
+  const int8 addend = __builtin_convertvector(c * scale, int8);
   for (int n = 0; n < columns_n; ++n) {
-    const double sum =
-        double(low[n]) + double(high[n]) + double(static_cast<s32>(t.c[r][n] * scale[n]));
+    const double sum = double(low[n]) + double(high[n]) + double(addend[n]);
     // 24 significant bits, the others cut
     const double cut = std::bit_cast<double>(std::bit_cast<u64>(sum) & ~((u64{1} << 29) - 1));
-    out[n] = static_cast<float>(cut) * (1.0f / scale[n]) + 0.0f;
+    out[n] = static_cast<float>(cut) * (top[n] * 0x1p-25f);
   }
   return true;
 }
 
+// 64 operands of one register of all lanes: lane 4g + q holds elements 2q and 2q + 1 of row g of an
+// 8x8 block.
 template <bool Half>
-float value_of(u32 pair, int which) {
-  const u16 bits = static_cast<u16>(pair >> (16 * which));
-  return Half ? f16_to_f32(bits) : bf16_to_f32(bits);
+void unpack_block(const u32* lanes, float* out) {
+#ifdef __F16C__
+  if constexpr (Half) {
+    for (int g = 0; g < 8; ++g)
+      _mm256_storeu_ps(
+          out + 8 * g,
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes + 4 * g))));
+    return;
+  }
+#endif
+  for (int l = 0; l < 32; ++l) {
+    for (int s = 0; s < 2; ++s) {
+      const u16 bits = static_cast<u16>(lanes[l] >> (16 * s));
+      out[2 * l + s] = Half ? f16_to_f32(bits) : bf16_to_f32(bits);
+    }
+  }
 }
 
-// Lane 4g + q: A rows g, g + 8 and columns 2q, 2q + 1 (+ 8); B rows 2q, 2q + 1 (+ 8) and column g;
-// C and D rows g, g + 8 and columns 2q, 2q + 1. o: d at 0, a at 4, b at 8, c at 10.
+// Blocks of A: rows 0-7 and 8-15 of columns 0-7, then of 8-15. Of B, transposed: k 0-7, then 8-15.
+// C and D: rows g (two columns 2q, 2q + 1), then g + 8. o: d at 0, a at 4, b at 8, c at 10.
 template <bool Half>
 void gather(warp& w, const instruction& i, tile& t) {
-  const int k_count = i.vector;
-  for (int l = 0; l < 32; ++l) {
-    const int g = l / 4;
-    const int q = l % 4;
-    for (int e = 0; e < k_count / 4; ++e) {
-      const u32 pair = row<u32>(w, i.o[static_cast<std::size_t>(4 + e)])[l];
-      for (int s = 0; s < 2; ++s)
-        t.a[g + 8 * (e & 1)][2 * q + s + 8 * (e >> 1)] = value_of<Half>(pair, s);
-    }
-    for (int e = 0; e < k_count / 8; ++e) {
-      const u32 pair = row<u32>(w, i.o[static_cast<std::size_t>(8 + e)])[l];
-      for (int s = 0; s < 2; ++s) t.b[2 * q + s + 8 * e][g] = value_of<Half>(pair, s);
-    }
-    for (int e = 0; e < 4; ++e)
-      t.c[g + 8 * (e >> 1)][2 * q + (e & 1)] =
-          std::bit_cast<float>(row<u32>(w, i.o[static_cast<std::size_t>(10 + e)])[l]);
+  alignas(32) float block[64];
+  for (std::size_t e = 0; e < i.vector / 4u; ++e) {
+    unpack_block<Half>(row<u32>(w, i.o[4 + e]), block);
+    for (std::size_t g = 0; g < 8; ++g)
+      __builtin_memcpy(&t.a[g + 8 * (e & 1)][8 * (e >> 1)], block + 8 * g, 32);
   }
+  for (std::size_t e = 0; e < i.vector / 8u; ++e) {
+    unpack_block<Half>(row<u32>(w, i.o[8 + e]), block);
+    for (std::size_t k = 0; k < 8; ++k)
+      for (std::size_t n = 0; n < 8; ++n) t.b[k + 8 * e][n] = block[8 * n + k];
+  }
+  for (std::size_t e = 0; e < 4; ++e) {
+    const u32* c = row<u32>(w, i.o[10 + e]);
+    for (std::size_t l = 0; l < 32; ++l)
+      t.c[l / 4 + 8 * (e >> 1)][2 * (l % 4) + (e & 1)] = std::bit_cast<float>(c[l]);
+  }
+}
+
+// Nonzero operands within 2^+-30.
+[[gnu::always_inline]] inline int8 immoderate(float8 v) {
+  const float8 m = v < 0.0f ? -v : v;
+  return ~((v == 0.0f) | ((m >= 0x1p-30f) & (m <= 0x1p30f)));
 }
 
 template <bool Half>
@@ -177,21 +211,20 @@ step mma(warp& w, const instruction& i, u32 m) {
   const int k_count = i.vector;
   constexpr int least = Half ? -14 : -126;
   constexpr float least_power = Half ? 0x1p-14f : 0x1p-126f;
-  alignas(32) float b_power[max_k][columns_n];
-  bool guard = true;
-  const auto moderate = [](float v) {
-    return v == 0.0f || (std::fabs(v) >= 0x1p-30f && std::fabs(v) <= 0x1p30f);
-  };
+  float8 b[max_k];
+  float8 b_power[max_k];
+  int8 odd{};
   for (int k = 0; k < k_count; ++k) {
-    for (int n = 0; n < columns_n; ++n) {
-      b_power[k][n] = power_below(t.b[k][n], least_power);
-      guard = guard & moderate(t.b[k][n]);
-    }
-    for (int r = 0; r < rows_m; ++r) guard = guard & moderate(t.a[r][k]);
+    b[k] = load8(t.b[k]);
+    b_power[k] = power_below(b[k], least_power);
+    odd |= immoderate(b[k]);
   }
+  for (int r = 0; r < rows_m; ++r)
+    for (int k = 0; k < k_count; k += 8) odd |= immoderate(load8(&t.a[r][k]));
+  const bool guard = !any(odd);
   for (int r = 0; r < rows_m; ++r) {
     alignas(32) float out[columns_n];
-    if (!guard || !row_fast(t, b_power, r, k_count, least_power, out)) {
+    if (!guard || !row_fast(t, b, b_power, r, k_count, least_power, out)) {
       for (int n = 0; n < columns_n; ++n)
         out[n] = std::bit_cast<float>(
             dot_exact(t.a[r], &t.b[0][n], columns_n, t.c[r][n], k_count, least));
