@@ -53,7 +53,9 @@ struct decode_args {
   device_ptr state;     // fp32 [batch][q_heads][2]: m, l
   device_ptr scores;    // fp32 [batch][kv_heads][score_capacity][gqa_ratio], or null: not written
   std::int64_t score_capacity;  // tokens; at least num_quantized + num_recent
-  device_ptr workspace;  // decode_workspace_bytes(), zero before the first launch, zero after each
+  // decode_workspace_bytes(). Its first 4 * batch * kv_heads bytes (the tickets) must be zero
+  // before the first launch and are zero after every launch; the rest may hold anything.
+  device_ptr workspace;
 };
 
 // Bytes of scratch that a decode launch needs; a pure function of the shapes in `args` and of the

@@ -34,8 +34,18 @@ half_matrix to_half_operand(const query_rows& p) {
   return operand;
 }
 
-half_bits multiply_half(half_bits a, half_bits b) {
-  return float_to_half(mul(half_to_float(a), half_to_float(b)));  // the fp32 product is exact
+query_rows to_floats(const half_matrix& operand) {
+  query_rows rows(static_cast<std::size_t>(operand.rows));
+  for (std::int64_t i = 0; i < operand.rows; ++i) {
+    for (int g = 0; g < query_columns; ++g) rows[i][g] = half_to_float(operand.at(i, g));
+  }
+  return rows;
+}
+
+// rn16(x * factor) for each query; x and factor are fp16 numbers, so the fp32 product is exact.
+void scale_queries(const query_row& x, half_bits factor, int num_queries, half_bits* scaled) {
+  const float f = half_to_float(factor);
+  for (int g = 0; g < num_queries; ++g) scaled[g] = float_to_half(mul(x[g], f));
 }
 
 // ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7)) for each query.
@@ -123,6 +133,7 @@ partial_result per_token_strand::finish() const {
 
 group16_strand::group16_strand(const attention_head& head)
     : head_(head),
+      q_prime_(to_floats(head.q_prime)),
       m_(minus_infinity_row()),
       l_(1, zero_row),
       zc_(head.head_dim / spec::group_size, zero_row),
@@ -138,9 +149,7 @@ query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
       const scale_position position = head_.layout.scale(kv_side::key, first, channel);
       zeros.at(0, channel) = read_half(page, position.zero_byte);
       const half_bits ks = read_half(page, position.scale_byte);
-      for (int g = 0; g < query_columns; ++g) {
-        scaled_q.at(channel, g) = multiply_half(head_.q_prime.at(channel, g), ks);
-      }
+      scale_queries(q_prime_[channel], ks, head_.num_queries, &scaled_q.at(channel, 0));
     }
     query_rows zk(1, zero_row);
     mma_chain(zk, zeros, head_.q, head_.arch);
@@ -173,6 +182,7 @@ void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
   const half_matrix p = to_half_operand(step.p);
   mma_chain(l_, half_matrix(1, spec::tokens_per_block, half_one), p, head_.arch);
 
+  const query_rows p_values = to_floats(p);
   const half_matrix values = value_operand(head_, page);
   half_matrix zeros(std::ssize(zc_), spec::tokens_per_block);
   for (int group = 0; group < std::ssize(zc_); ++group) {
@@ -181,7 +191,7 @@ void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
       const scale_position position = head_.layout.scale(kv_side::value, t, 16 * group);
       zeros.at(group, t) = read_half(page, position.zero_byte);
       const half_bits vs = read_half(page, position.scale_byte);
-      for (int g = 0; g < query_columns; ++g) scaled_p.at(t, g) = multiply_half(p.at(t, g), vs);
+      scale_queries(p_values[t], vs, head_.num_queries, &scaled_p.at(t, 0));
     }
     half_matrix group_values(spec::group_size, spec::tokens_per_block);
     std::copy_n(&values.values[group_values.values.size() * group], group_values.values.size(),

@@ -40,6 +40,7 @@ class group16_strand {
   [[nodiscard]] query_rows scores_of(std::span<const std::byte> page) const;
 
   const attention_head& head_;
+  query_rows q_prime_;  // [head_dim], as numbers
   query_row m_;
   query_rows l_;   // [1]
   query_rows zc_;  // [head_dim / 16]

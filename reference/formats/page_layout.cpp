@@ -135,14 +135,4 @@ const page_layout& layout_of(spec::format_id format, int head_dim) {
   return layouts[static_cast<std::size_t>(format)][head_dim == 64 ? 0 : 1];
 }
 
-std::uint16_t read_half(std::span<const std::byte> page, std::size_t byte) {
-  return static_cast<std::uint16_t>(std::to_integer<unsigned>(page[byte]) |
-                                    std::to_integer<unsigned>(page[byte + 1]) << 8);
-}
-
-void write_half(std::span<std::byte> page, std::size_t byte, std::uint16_t value) {
-  page[byte] = static_cast<std::byte>(value & 0xff);
-  page[byte + 1] = static_cast<std::byte>(value >> 8);
-}
-
 }  // namespace kvproof::reference

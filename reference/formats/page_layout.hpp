@@ -55,8 +55,14 @@ class page_layout {
 // The layout of a format, built on first use. Throws contract_error unless head_dim is 64 or 128.
 [[nodiscard]] const page_layout& layout_of(spec::format_id format, int head_dim);
 
-// Fields of the halves of a page.
-[[nodiscard]] std::uint16_t read_half(std::span<const std::byte> page, std::size_t byte);
-void write_half(std::span<std::byte> page, std::size_t byte, std::uint16_t value);
+// The little-endian half at `byte`.
+[[nodiscard]] inline std::uint16_t read_half(std::span<const std::byte> page, std::size_t byte) {
+  return static_cast<std::uint16_t>(std::to_integer<unsigned>(page[byte]) |
+                                    std::to_integer<unsigned>(page[byte + 1]) << 8);
+}
+inline void write_half(std::span<std::byte> page, std::size_t byte, std::uint16_t value) {
+  page[byte] = static_cast<std::byte>(value & 0xff);
+  page[byte + 1] = static_cast<std::byte>(value >> 8);
+}
 
 }  // namespace kvproof::reference

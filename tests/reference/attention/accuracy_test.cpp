@@ -16,19 +16,22 @@ using tests::random_head;
 
 namespace {
 
-// Bounds, with logits of deviation `sharpness` nats.
+// Bounds, with logits of deviation `sharpness` nats. Measured: worst of 4 query heads, head_dim 64
+// and 128, 16 to 2048 tokens, sharpness 1 and 4.
 //
 // k8v4, k4v2: scales stay in fp32 and the zero term is centred, so only P' = rn16(p * vs) is
-// rounded to fp16, and multiplied by codes about their middle. Measured 0.7e-4 to 2.9e-4, 0.1 to
-// 0.8 of the plain route (K, V, P rounded to fp16, exact sums); the contract asks for less than 2.
+// rounded to fp16, and multiplied by codes about their middle. Measured 0.3e-4 to 3.5e-4, at
+// most 1.0 times the plain route (K, V, P rounded to fp16, exact sums); the contract asks for less
+// than 2.
 //
 // int2_g16: q' * ks and P * vs are rounded to fp16 after q' and P, and multiplied by codes up to 3,
-// so scores err by up to 3e-3 * sharpness and the output is worse than the plain route:
-// measured 1.4 to 6 times. It is bounded in absolute terms, and against the error of 2-bit
-// quantization itself.
+// so scores err by up to 2.9e-3 * sharpness, and the output is worse than the plain route:
+// measured 1.2 to 2.7 times (sharpness 1), up to 6 times (sharpness 4). The factor 2 does not hold,
+// so the error is bounded in absolute terms, and against the error of 2-bit quantization itself,
+// 300 times larger.
 constexpr double plain_ratio_bound = 2;
-constexpr double int2_error_bound = 1.5e-3;          // times sharpness; measured up to 0.8e-3
-constexpr double int2_share_of_scheme_error = 0.02;  // measured up to 0.006
+constexpr double int2_error_bound = 1.5e-3;          // times sharpness; measured up to 0.9e-3
+constexpr double int2_share_of_scheme_error = 0.01;  // measured up to 0.003
 
 struct measured {
   double error;  // worst query head, against attend_stored

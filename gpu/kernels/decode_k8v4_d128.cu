@@ -1,0 +1,5 @@
+// Decode attention, k8v4, head_dim 128: one entry point a GQA ratio.
+#include "gpu/kernels/decode_kernel.cuh"
+#include "gpu/kernels/entry_points.cuh"
+
+KVPROOF_DECODE_ENTRIES(k8v4, 128)

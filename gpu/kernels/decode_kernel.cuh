@@ -1,0 +1,691 @@
+// Decode attention over quantized pages and the fp16 recent part
+// (reference/spec/decode_attention.md).
+//
+// A CTA is 4 warps; warp w is strand w of a split. A warp's pages arrive through its own ring of
+// page-sized stages, one bulk copy a page, so the loop has no CTA barrier. K and V are the A
+// operand of m16n8k16, queries or probabilities the N = 8 operand: a KV head is dequantized once
+// for its whole GQA group. Lane layout of an MMA result: g = lane / 4 is the row (token or channel;
+// +8 in the second half), t = lane % 4 holds the queries 2t and 2t + 1.
+//
+// The grid may have any size: each CTA takes a contiguous range of all (head, split) items. A CTA
+// that owns all splits of a head folds them in registers; otherwise each split leaves a partial and
+// the CTA that completes the head's ticket folds them in the same order. Either way the bits are a
+// function of the lengths alone.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "gpu/kernels/kernel_params.hpp"
+#include "gpu/kernels/page_layout.cuh"
+#include "gpu/kernels/ptx.cuh"
+#include "reference/spec/attention_plan.hpp"
+
+namespace kvproof::gpu {
+
+constexpr int decode_warps = spec::strands_per_split;
+constexpr int decode_threads = 32 * decode_warps;
+constexpr int query_columns = spec::max_gqa_ratio;
+
+// Shared memory of an SM is 228 KB, 1 KB of it reserved a CTA. Two CTAs hide each other's split
+// ends, so the ring is as deep as two CTAs allow, at least two pages a warp; where not even that
+// fits, one CTA with a deeper ring.
+template <spec::format_id Format, int HeadDim, int Ratio>
+struct decode_policy {
+  using layout = page_layout<Format, HeadDim>;
+  static constexpr int head_dim = HeadDim;
+  static constexpr int ratio = Ratio;  // G
+  static constexpr int exchange_stride =
+      HeadDim + 4;  // floats a row; +4 keeps rows off each other's banks
+  static constexpr int exchange_bytes = decode_warps * Ratio * exchange_stride * 4;
+  static constexpr int stage_bytes = decode_warps * layout::bytes;  // of all four rings
+  static constexpr int half_sm_bytes =
+      233472 / 2 - 1024 - 768;  // less the reserve and the static arrays
+  static constexpr int stages_of_two = (half_sm_bytes - exchange_bytes) / stage_bytes;
+  static constexpr int ctas = stages_of_two >= 2 ? 2 : 1;
+  static constexpr int stages = ctas == 2 ? (stages_of_two > 4 ? 4 : stages_of_two) : 4;
+  static constexpr int dynamic_shared_bytes = stages * stage_bytes + exchange_bytes;
+  static_assert(dynamic_shared_bytes + 1024 <= 232448, "one CTA must fit");
+};
+
+namespace decode_detail {
+
+// Calls f(integral_constant<int, i>) for i = 0 .. N-1, unrolled.
+template <class F, int... I>
+__device__ __forceinline__ void for_each_index(std::integer_sequence<int, I...>, F&& f) {
+  (f(std::integral_constant<int, I>{}), ...);
+}
+template <int N, class F>
+__device__ __forceinline__ void unrolled(F&& f) {
+  for_each_index(std::make_integer_sequence<int, N>{}, static_cast<F&&>(f));
+}
+
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
+
+// What one lane holds of a strand: for its two queries the maximum, and accumulators.
+template <int Groups>
+struct strand {
+  float m0 = minus_infinity(), m1 = minus_infinity();
+  float l0 = 0, l1 = 0;  // per_token: sums of this lane's tokens
+  float z0 = 0, z1 = 0;  // per_token: zero terms of this lane's tokens
+  float zc[4] = {
+      0, 0, 0,
+      0};  // per_token: sum of P'; group16: zero terms (rows 0-7), l (rows 8-15); recent: l
+  float o[Groups][4] = {};  // [channel group][row g, g + 8 x two queries]
+
+  // Raises the maximum to that of the block's scores. Lanes see only their own tokens; the exchange
+  // runs only if some lane sees a rise, which does not change bits: a factor of exactly 1
+  // multiplies exactly.
+  template <int Tiles>
+  __device__ __forceinline__ void raise(const float (&s)[Tiles][4]) {
+    float x0 = s[0][0], x1 = s[0][1];
+    for (int i = 0; i < Tiles; ++i) {
+      x0 = fmaxf(x0, fmaxf(s[i][0], s[i][2]));
+      x1 = fmaxf(x1, fmaxf(s[i][1], s[i][3]));
+    }
+    if (!__any_sync(~0u, x0 > m0 || x1 > m1)) return;
+    for (int step = 4; step < 32; step *= 2) {
+      x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, step));
+      x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, step));
+    }
+    const float n0 = x0 > m0 ? x0 : m0, n1 = x1 > m1 ? x1 : m1;
+    const float f0 = x0 > m0 ? ex2(__fsub_rn(m0, n0)) : 1.0f,
+                f1 = x1 > m1 ? ex2(__fsub_rn(m1, n1)) : 1.0f;
+    m0 = n0;
+    m1 = n1;
+    l0 = __fmul_rn(l0, f0);
+    l1 = __fmul_rn(l1, f1);
+    z0 = __fmul_rn(z0, f0);
+    z1 = __fmul_rn(z1, f1);
+    for (int r = 0; r < 4; ++r) zc[r] = __fmul_rn(zc[r], r % 2 == 0 ? f0 : f1);
+    for (int j = 0; j < Groups; ++j) {
+      for (int r = 0; r < 4; ++r) o[j][r] = __fmul_rn(o[j][r], r % 2 == 0 ? f0 : f1);
+    }
+  }
+};
+
+// exp2(s - m) of one tile: tokens g and g + 8, two queries each.
+struct tile_probabilities {
+  float p00, p01, p10, p11;
+};
+template <int Groups>
+__device__ __forceinline__ tile_probabilities probabilities(const float (&s)[4],
+                                                            const strand<Groups>& a) {
+  return {ex2(__fsub_rn(s[0], a.m0)), ex2(__fsub_rn(s[1], a.m1)), ex2(__fsub_rn(s[2], a.m0)),
+          ex2(__fsub_rn(s[3], a.m1))};
+}
+
+// Queries as the N = 8 operand of MMA: q as stored, and q' (kv_formats.md section 5).
+template <class Policy>
+struct queries {
+  static constexpr int groups = Policy::layout::groups;
+  static constexpr int key_bits = Policy::layout::key_bits;
+  static constexpr int common_exponent = key_bits == 2 ? 20 : 24;  // E
+  std::uint32_t q[groups][2];
+  std::uint32_t scaled[groups][2];
+  float qz0 = 0, qz1 = 0;  // per_token: c * sum of q
+  float c, cs;
+
+  __device__ queries(const decode_params& p, std::int64_t head, int g, int t) : c(p.c) {
+    const bool real = g < Policy::ratio;
+    const auto* const row = reinterpret_cast<const std::uint32_t*>(
+        p.q + (head * Policy::ratio + (real ? g : 0)) * Policy::head_dim);
+    for (int j = 0; j < groups; ++j) {
+      q[j][0] = real ? __ldg(row + 8 * j + t) : 0u;
+      q[j][1] = real ? __ldg(row + 8 * j + 4 + t) : 0u;
+    }
+    unrolled<groups>([&](auto index) {
+      constexpr int j = decltype(index)::value;
+      constexpr int down = common_exponent - operand_exponent<key_bits, false, Policy::head_dim>(
+                                                 Policy::layout::key_field(0, j));
+      constexpr std::uint32_t factor = static_cast<std::uint32_t>(15 - down) << 10;  // 2^-down
+      for (int r = 0; r < 2; ++r)
+        scaled[j][r] = down == 0 ? q[j][r] : mul_halves(q[j][r], factor | factor << 16);
+    });
+    if constexpr (Policy::layout::per_token) {
+      float sum[4] = {0, 0, 0, 0};
+      for (int j = 0; j < groups; ++j)
+        mma(sum, {half2_ones, half2_ones, half2_ones, half2_ones}, q[j][0], q[j][1]);
+      qz0 = __fmul_rn(sum[0], c);
+      qz1 = __fmul_rn(sum[1], c);
+    }
+    cs = __fmul_rn(c, static_cast<float>(1 << common_exponent));
+  }
+};
+
+template <int Bits, bool Value, int HeadDim, int Field>
+__device__ __forceinline__ a_fragment operand_fragment(const uint4& w) {
+  return {
+      operand_of<Bits, Value, HeadDim, Field>(w.x), operand_of<Bits, Value, HeadDim, Field>(w.y),
+      operand_of<Bits, Value, HeadDim, Field>(w.z), operand_of<Bits, Value, HeadDim, Field>(w.w)};
+}
+
+// Base-2 logits of the 64 tokens of a page in shared memory at `page`.
+template <class Policy>
+__device__ __forceinline__ void page_scores(std::uint32_t page, const queries<Policy>& q, int lane,
+                                            float (&s)[4][4]) {
+  using layout = typename Policy::layout;
+  constexpr int d = Policy::head_dim;
+  const int g = lane / 4, t = lane % 4;
+  for (int i = 0; i < layout::tiles; ++i) {
+    for (int r = 0; r < 4; ++r) s[i][r] = 0.0f;
+  }
+  float zk0 = 0, zk1 = 0;
+  if constexpr (!layout::per_token) {
+    float zk[4] = {0, 0, 0, 0};  // row r: zero term of tile r % 4
+    for (int pair = 0; pair < layout::groups / 2; ++pair) {
+      const uint4 z = load_shared_16(page + layout::key_zero_offset + 256 * pair +
+                                     64 * (g % layout::tiles) + 16 * t);
+      mma(zk, {z.x, 0, z.y, 0}, q.q[2 * pair][0], q.q[2 * pair][1]);
+      mma(zk, {z.z, 0, z.w, 0}, q.q[2 * pair + 1][0], q.q[2 * pair + 1][1]);
+    }
+    zk0 = __fmul_rn(zk[0], q.c);
+    zk1 = __fmul_rn(zk[1], q.c);
+  }
+  unrolled<layout::tiles>([&](auto tile_index) {
+    constexpr int i = decltype(tile_index)::value;
+    uint4 w{};
+    [[maybe_unused]] uint4 scale{};  // group16 only
+    unrolled<layout::groups>([&](auto group_index) {
+      constexpr int j = decltype(group_index)::value;
+      constexpr int field = layout::key_field(i, j);
+      if constexpr (j == 0 || field == 0) {
+        w = load_shared_16(page + layout::key_fragment(i, j) * layout::fragment_bytes + lane * 16);
+      }
+      const a_fragment k = operand_fragment<layout::key_bits, false, d, field>(w);
+      if constexpr (layout::per_token) {
+        mma(s[i], k, q.scaled[j][0], q.scaled[j][1]);
+      } else {
+        if constexpr (j % 2 == 0) {
+          scale = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
+                                 32 * j + 16 * t);
+        }
+        mma(s[i], k, mul_halves(q.scaled[j][0], j % 2 == 0 ? scale.x : scale.z),
+            mul_halves(q.scaled[j][1], j % 2 == 0 ? scale.y : scale.w));
+      }
+    });
+    if constexpr (layout::per_token) {
+      const uint4 meta =
+          load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);  // tokens g, g + 8
+      const float a0 = __fmul_rn(low_half(meta.x), q.cs), a1 = __fmul_rn(low_half(meta.z), q.cs);
+      const float k0 = high_half(meta.x), k1 = high_half(meta.z);
+      s[i][0] = __fmaf_rn(a0, s[i][0], __fmul_rn(k0, q.qz0));
+      s[i][1] = __fmaf_rn(a0, s[i][1], __fmul_rn(k0, q.qz1));
+      s[i][2] = __fmaf_rn(a1, s[i][2], __fmul_rn(k1, q.qz0));
+      s[i][3] = __fmaf_rn(a1, s[i][3], __fmul_rn(k1, q.qz1));
+    } else {
+      const float z0 = __shfl_sync(~0u, zk0, 4 * i + t), z1 = __shfl_sync(~0u, zk1, 4 * i + t);
+      s[i][0] = __fmaf_rn(s[i][0], q.cs, z0);
+      s[i][1] = __fmaf_rn(s[i][1], q.cs, z1);
+      s[i][2] = __fmaf_rn(s[i][2], q.cs, z0);
+      s[i][3] = __fmaf_rn(s[i][3], q.cs, z1);
+    }
+  });
+}
+
+// Adds the page's probabilities times values to the strand.
+template <class Policy>
+__device__ __forceinline__ void page_values(std::uint32_t page, const float (&s)[4][4], int lane,
+                                            strand<Policy::layout::groups>& a) {
+  using layout = typename Policy::layout;
+  constexpr int d = Policy::head_dim;
+  constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;  // MID
+  const int g = lane / 4, t = lane % 4;
+  unrolled<layout::tiles>([&](auto tile_index) {
+    constexpr int i = decltype(tile_index)::value;
+    const tile_probabilities p = probabilities(s[i], a);
+    std::uint32_t b0, b1;
+    if constexpr (layout::per_token) {
+      const uint4 meta = load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);
+      const float v0 = low_half(meta.y), v1 = low_half(meta.w);
+      const float z0 = __fmaf_rn(v0, middle, high_half(meta.y)),
+                  z1 = __fmaf_rn(v1, middle, high_half(meta.w));
+      a.l0 = __fadd_rn(__fadd_rn(a.l0, p.p00), p.p10);
+      a.l1 = __fadd_rn(__fadd_rn(a.l1, p.p01), p.p11);
+      a.z0 = __fmaf_rn(p.p10, z1, __fmaf_rn(p.p00, z0, a.z0));
+      a.z1 = __fmaf_rn(p.p11, z1, __fmaf_rn(p.p01, z0, a.z1));
+      b0 = transpose_8x8(pack_halves(__fmul_rn(p.p00, v0), __fmul_rn(p.p01, v0)));
+      b1 = transpose_8x8(pack_halves(__fmul_rn(p.p10, v1), __fmul_rn(p.p11, v1)));
+      mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
+    } else {
+      b0 = transpose_8x8(pack_halves(p.p00, p.p01));
+      b1 = transpose_8x8(pack_halves(p.p10, p.p11));
+      uint2 zero =
+          make_uint2(0, 0);  // rows 0-7: zeros of the channel groups; rows 8-15: ones, for l
+      if (g < layout::groups) {
+        zero = load_shared_8(page + layout::value_zero_offset + layout::tile_scale_bytes * i +
+                             8 * lane);
+      }
+      mma(a.zc, {zero.x, half2_ones, zero.y, half2_ones}, b0, b1);
+    }
+    uint4 w{};
+    [[maybe_unused]] uint4 scale{};  // group16 only
+    unrolled<layout::groups>([&](auto group_index) {
+      constexpr int j = decltype(group_index)::value;
+      constexpr int field = layout::value_field(i, j);
+      if constexpr (j == 0 || field == 0) {
+        w = load_shared_16(page + layout::value_offset +
+                           layout::value_fragment(i, j) * layout::fragment_bytes + lane * 16);
+      }
+      const a_fragment v = operand_fragment<layout::value_bits, true, d, field>(w);
+      if constexpr (layout::per_token) {
+        mma(a.o[j], v, b0, b1);
+      } else {
+        if constexpr (j % 2 == 0) {
+          scale = load_shared_16(page + layout::value_scale_offset + layout::tile_scale_bytes * i +
+                                 32 * j + 16 * t);
+        }
+        mma(a.o[j], v, mul_halves(b0, j % 2 == 0 ? scale.x : scale.z),
+            mul_halves(b1, j % 2 == 0 ? scale.y : scale.w));
+      }
+    });
+  });
+}
+
+// Turns the accumulators of a strand of pages into l and the unnormalised output.
+template <class Policy>
+__device__ __forceinline__ void finish_pages(strand<Policy::layout::groups>& a, int lane) {
+  using layout = typename Policy::layout;
+  constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;
+  if constexpr (layout::per_token) {
+    for (int step = 4; step < 32; step *= 2) {
+      a.l0 = __fadd_rn(a.l0, __shfl_xor_sync(~0u, a.l0, step));
+      a.l1 = __fadd_rn(a.l1, __shfl_xor_sync(~0u, a.l1, step));
+      a.z0 = __fadd_rn(a.z0, __shfl_xor_sync(~0u, a.z0, step));
+      a.z1 = __fadd_rn(a.z1, __shfl_xor_sync(~0u, a.z1, step));
+    }
+    a.z0 = __fmaf_rn(-middle, a.zc[0], a.z0);
+    a.z1 = __fmaf_rn(-middle, a.zc[1], a.z1);
+  } else {
+    a.l0 = a.zc[2];
+    a.l1 = a.zc[3];
+  }
+  unrolled<layout::groups>([&](auto group_index) {
+    constexpr int j = decltype(group_index)::value;
+    constexpr auto scale =
+        static_cast<float>(1 << operand_exponent<layout::value_bits, true, Policy::head_dim>(
+                               layout::value_field(0, j)));
+    float y0 = a.z0, y1 = a.z1;
+    if constexpr (!layout::per_token) {
+      y0 = __shfl_sync(~0u, a.zc[0], 4 * j + lane % 4);
+      y1 = __shfl_sync(~0u, a.zc[1], 4 * j + lane % 4);
+    }
+    for (int r = 0; r < 4; ++r) a.o[j][r] = __fmaf_rn(a.o[j][r], scale, r % 2 == 0 ? y0 : y1);
+  });
+}
+
+// Two halves of a row of the recent part; slots behind the end read as +0.
+__device__ __forceinline__ std::uint32_t recent_pair(const std::uint16_t* rows, int head_dim,
+                                                     int token, int count, int channel) {
+  if (token >= count) return 0u;
+  return __ldg(reinterpret_cast<const std::uint32_t*>(
+      rows + static_cast<std::int64_t>(token) * head_dim + channel));
+}
+
+// Writes a tile's scores of real queries for tokens below `limit`. `scores` is the head's
+// [token][G].
+template <int Ratio>
+__device__ __forceinline__ void store_scores(float* scores, const float (&s)[4], int token,
+                                             int limit, int t, std::uint64_t keep) {
+  for (int half = 0; half < 2; ++half) {
+    const int at = token + 8 * half;
+    float* const to = scores + static_cast<std::int64_t>(at) * Ratio + 2 * t;
+    if (at >= limit) continue;
+    if constexpr (Ratio % 2 == 0) {
+      if (2 * t < Ratio)
+        store_kept(reinterpret_cast<float2*>(to), make_float2(s[2 * half], s[2 * half + 1]), keep);
+    } else {
+      if (2 * t < Ratio) store_kept(to, s[2 * half], keep);
+      if (2 * t + 1 < Ratio) store_kept(to + 1, s[2 * half + 1], keep);
+    }
+  }
+}
+
+// The recent part's strand of this warp: blocks warp, warp + 4, ... of 32 tokens.
+template <class Policy>
+__device__ __forceinline__ void recent_strand(const decode_params& p, const queries<Policy>& q,
+                                              std::int64_t head, int num_quantized, int count,
+                                              int warp, int lane, strand<Policy::layout::groups>& a,
+                                              float* scores, std::uint64_t keep) {
+  constexpr int d = Policy::head_dim, groups = Policy::layout::groups,
+                tiles = spec::tokens_per_recent_block / 16;
+  const int g = lane / 4, t = lane % 4;
+  const std::int64_t base = head * p.recent_capacity * d;
+  const std::uint16_t* const keys = p.recent_k + base;
+  const std::uint16_t* const values = p.recent_v + base;
+  for (int first = warp * spec::tokens_per_recent_block; first < count;
+       first += decode_warps * spec::tokens_per_recent_block) {
+    float s[tiles][4] = {};
+    for (int i = 0; i < tiles; ++i) {
+      const int token = first + 16 * i + g;
+      for (int j = 0; j < groups; ++j) {
+        const int channel = 16 * j + 2 * t;
+        mma(s[i],
+            {recent_pair(keys, d, token, count, channel),
+             recent_pair(keys, d, token + 8, count, channel),
+             recent_pair(keys, d, token, count, channel + 8),
+             recent_pair(keys, d, token + 8, count, channel + 8)},
+            q.q[j][0], q.q[j][1]);
+      }
+      for (int r = 0; r < 4; ++r)
+        s[i][r] = token + 8 * (r / 2) < count ? __fmul_rn(s[i][r], q.c) : minus_infinity();
+      if (scores != nullptr)
+        store_scores<Policy::ratio>(scores, s[i], num_quantized + token, num_quantized + count, t,
+                                    keep);
+    }
+    a.raise(s);
+    for (int i = 0; i < tiles; ++i) {
+      const tile_probabilities e = probabilities(s[i], a);
+      const std::uint32_t b0 = transpose_8x8(pack_halves(e.p00, e.p01)),
+                          b1 = transpose_8x8(pack_halves(e.p10, e.p11));
+      mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
+      const int token = first + 16 * i + g;
+      for (int j = 0; j < groups; ++j) {
+        const int channel =
+            16 * j + 2 * t;  // 8 tokens x 8 channels a matrix, transposed to channels x tokens
+        mma(a.o[j],
+            {transpose_8x8(recent_pair(values, d, token, count, channel)),
+             transpose_8x8(recent_pair(values, d, token, count, channel + 8)),
+             transpose_8x8(recent_pair(values, d, token + 8, count, channel)),
+             transpose_8x8(recent_pair(values, d, token + 8, count, channel + 8))},
+            b0, b1);
+      }
+    }
+  }
+  a.l0 = a.zc[0];
+  a.l1 = a.zc[1];
+}
+
+// Where the four strands of a split meet.
+struct exchange {
+  float m[decode_warps][query_columns];
+  float l[decode_warps][query_columns];
+};
+
+}  // namespace decode_detail
+
+template <class Policy>
+__device__ void decode(const decode_params& p) {
+  using namespace decode_detail;
+  using layout = typename Policy::layout;
+  constexpr int d = Policy::head_dim, ratio = Policy::ratio, stride = Policy::exchange_stride;
+  constexpr int rows_at_once =
+      decode_threads / d;  // query heads that the threads merge side by side
+  constexpr int row_steps = (ratio + rows_at_once - 1) / rows_at_once;
+  constexpr std::int64_t partial_floats = static_cast<std::int64_t>(ratio) * (d + 2);  // o, m, l
+
+  extern __shared__ __align__(128) unsigned char shared[];
+  float* const sums = reinterpret_cast<float*>(
+      shared + Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
+  __shared__ __align__(8) std::uint64_t barriers[decode_warps * Policy::stages];
+  __shared__ exchange meet;
+  __shared__ bool last_arriver;
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int channel = threadIdx.x % d, first_row = threadIdx.x / d;  // of the merge
+  const std::uint32_t ring = shared_address(shared + warp * Policy::stages * layout::bytes);
+  const std::uint32_t barrier = shared_address(barriers + warp * Policy::stages);
+  const std::uint64_t stream_policy = evict_first_policy(), keep_policy = evict_last_policy();
+  if (lane == 0) {
+    for (int i = 0; i < Policy::stages; ++i) mbarrier_init(barrier + 8 * i);
+    mbarrier_init_fence();
+  }
+  __syncwarp();
+
+  int stage = 0, parity = 0;  // of the warp's ring, running through all segments
+  const std::int64_t begin = p.work_items * blockIdx.x / gridDim.x,
+                     end = p.work_items * (blockIdx.x + 1) / gridDim.x;
+  std::int64_t taken = 0;
+  for (std::int64_t item = begin; item < end;
+       item += taken) {  // a segment: consecutive splits of one head
+    if (item > begin) {
+      async_proxy_fence();
+      __syncthreads();  // shared memory is free again, for bulk copies too
+    }
+    const std::int64_t head = item / p.max_splits;
+    const int k0 = static_cast<int>(item % p.max_splits);
+    taken = min(static_cast<std::int64_t>(p.max_splits - k0), end - item);
+
+    const int quantized = p.num_quantized[head];
+    const int recent = p.recent_capacity > 0 ? p.num_recent[head] : 0;
+    const spec::attention_plan plan = spec::plan_attention(quantized, recent);
+    const int page_splits = static_cast<int>(plan.num_splits),
+              splits = page_splits + (recent > 0 ? 1 : 0);
+    const int pages_per_split = static_cast<int>(plan.tokens_per_split) / layout::tokens;
+    const int pages = (quantized + layout::tokens - 1) / layout::tokens;
+    float* const out = p.out + head * ratio * d;
+    float* const state = p.state + head * ratio * 2;
+    if (splits == 0) {  // nothing to attend
+      if (k0 == 0) {
+        for (int i = threadIdx.x; i < ratio * d; i += decode_threads) out[i] = 0.0f;
+        for (int i = threadIdx.x; i < ratio; i += decode_threads) {
+          state[2 * i] = minus_infinity();
+          state[2 * i + 1] = 0.0f;
+        }
+      }
+      continue;
+    }
+    if (k0 >= splits) continue;
+    const int k1 = min(splits, k0 + static_cast<int>(taken));
+    const bool whole_head = k0 == 0 && k1 == splits;
+
+    // The warp's stream of pages: first_page, first_page + 4, ... up to the end of split k1 - 1.
+    const std::int32_t* const table = p.page_table + head * p.max_pages;
+    const int first_page = k0 * pages_per_split + warp;
+    const int stream =
+        (min(pages, k1 * pages_per_split) - first_page + decode_warps - 1) / decode_warps;
+    const auto table_entry = [&](int j) {  // 32 page ids are held in registers, one a lane
+      const int page = first_page + decode_warps * j;
+      return page < pages ? __ldg(table + page) : 0;
+    };
+    int page_ids = table_entry(lane);
+    const auto issue = [&](int j, int into) {  // all lanes call, lane 0 acts
+      if (j >= stream) return;
+      if (j > 0 && j % 32 == 0) page_ids = table_entry(j + lane);
+      const int id = __shfl_sync(~0u, page_ids, j % 32);
+      if (lane != 0) return;
+      mbarrier_expect(barrier + 8 * into, layout::bytes);
+      bulk_load(ring + into * layout::bytes,
+                p.pages + static_cast<std::int64_t>(id) * layout::bytes, layout::bytes,
+                barrier + 8 * into, stream_policy);
+    };
+    for (int i = 0, into = stage; i < Policy::stages; ++i) {
+      issue(i, into);
+      into = into + 1 == Policy::stages ? 0 : into + 1;
+    }
+    const queries<Policy> q(p, head, g, t);
+    float* const scores =
+        p.scores == nullptr ? nullptr : p.scores + head * p.score_capacity * ratio;
+
+    int loaded = 0;                  // pages of the stream already consumed
+    float total_m = 0, total_l = 0;  // running fold over splits of query lane % 8
+    float total_o[row_steps];        // and of (query, channel) of this thread
+    for (int k = k0; k < k1; ++k) {
+      strand<layout::groups> a;
+      int blocks = 0;  // of this split: strands without one take no part
+      if (k < page_splits) {
+        const int stop = min(pages, (k + 1) * pages_per_split);
+        blocks = stop - k * pages_per_split;
+        for (int page = k * pages_per_split + warp; page < stop; page += decode_warps, ++loaded) {
+          const std::uint32_t data = ring + stage * layout::bytes;
+          const int token = page * layout::tokens;
+          float s[layout::tiles][4];
+          mbarrier_wait(barrier + 8 * stage, parity);
+          page_scores<Policy>(data, q, lane, s);
+          if (scores != nullptr) {
+            for (int i = 0; i < layout::tiles; ++i)
+              store_scores<ratio>(scores, s[i], token + 16 * i + g, quantized, t, keep_policy);
+          }
+          if (token + layout::tokens > quantized) {
+            for (int i = 0; i < layout::tiles; ++i) {
+              for (int r = 0; r < 4; ++r) {
+                if (token + 16 * i + g + 8 * (r / 2) >= quantized) s[i][r] = minus_infinity();
+              }
+            }
+          }
+          a.raise(s);
+          page_values<Policy>(data, s, lane, a);
+          __syncwarp();
+          issue(loaded + Policy::stages, stage);
+          if (++stage == Policy::stages) {
+            stage = 0;
+            parity ^= 1;
+          }
+        }
+        finish_pages<Policy>(a, lane);
+      } else {
+        blocks = (recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
+        recent_strand<Policy>(p, q, head, quantized, recent, warp, lane, a, scores, keep_policy);
+      }
+
+      // Strands meet in shared memory.
+      if (k > k0) __syncthreads();  // the previous split has been read
+      if (warp < blocks) {
+        if (g == 0) {
+          meet.m[warp][2 * t] = a.m0;
+          meet.m[warp][2 * t + 1] = a.m1;
+          meet.l[warp][2 * t] = a.l0;
+          meet.l[warp][2 * t + 1] = a.l1;
+        }
+        unrolled<layout::groups>([&](auto group_index) {
+          constexpr int j = decltype(group_index)::value;
+          for (int r = 0; r < 4; ++r) {
+            const int query = 2 * t + r % 2;
+            if (query < ratio)
+              sums[(warp * ratio + query) * stride + 16 * j + g + 8 * (r / 2)] = a.o[j][r];
+          }
+        });
+      }
+      __syncthreads();
+
+      // Pairwise merge of the strands, ascending. Lane (w, q) holds the factors of merging strand w
+      // for query q: `keep` of the running value, `add` of the strand.
+      const int strands = min(decode_warps, blocks), w = lane / query_columns,
+                query = lane % query_columns;
+      const float m = w < strands ? meet.m[w][query] : minus_infinity();
+      const float l = w < strands ? meet.l[w][query] : 0.0f;
+      float prefix = m;  // maximum of strands 0 .. w
+      float below = __shfl_up_sync(~0u, prefix, query_columns);
+      if (w >= 1) prefix = fmaxf(prefix, below);
+      below = __shfl_up_sync(~0u, prefix, 2 * query_columns);
+      if (w >= 2) prefix = fmaxf(prefix, below);
+      const float keep = ex2(__fsub_rn(__shfl_up_sync(~0u, prefix, query_columns), prefix));
+      const float add = ex2(__fsub_rn(m, prefix));
+      const float split_m = __shfl_sync(~0u, prefix, (decode_warps - 1) * query_columns + query);
+      float split_l = __shfl_sync(~0u, l, query);
+      for (int i = 1; i < decode_warps; ++i) {
+        const float next = __shfl_sync(~0u, l, i * query_columns + query);
+        const float f = __shfl_sync(~0u, keep, i * query_columns + query),
+                    e = __shfl_sync(~0u, add, i * query_columns + query);
+        if (i < strands) split_l = __fmaf_rn(split_l, f, __fmul_rn(next, e));
+      }
+      // The finished split joins the running total of the head, or becomes a partial.
+      float total_keep = 0, total_add = 1;
+      if (k == k0 || !whole_head) {
+        total_m = split_m;
+        total_l = split_l;
+      } else {
+        const float n = fmaxf(total_m, split_m);
+        total_keep = ex2(__fsub_rn(total_m, n));
+        total_add = ex2(__fsub_rn(split_m, n));
+        total_l = __fmaf_rn(total_l, total_keep, __fmul_rn(split_l, total_add));
+        total_m = n;
+      }
+      float* const partial = p.partials + (head * p.max_splits + k) * partial_floats;
+#pragma unroll
+      for (int step = 0; step < row_steps; ++step) {
+        const int row = first_row + step * rows_at_once;  // uniform in a warp
+        const bool real = row < ratio;
+        const int source = real ? row : 0;
+        float o = sums[source * stride + channel];
+        for (int i = 1; i < decode_warps; ++i) {
+          const float f = __shfl_sync(~0u, keep, i * query_columns + source),
+                      e = __shfl_sync(~0u, add, i * query_columns + source);
+          if (i < strands)
+            o = __fmaf_rn(o, f, __fmul_rn(sums[(i * ratio + source) * stride + channel], e));
+        }
+        if (whole_head) {
+          const float f = __shfl_sync(~0u, total_keep, source),
+                      e = __shfl_sync(~0u, total_add, source);
+          const float sum = __shfl_sync(~0u, total_l, source);
+          total_o[step] = k == k0 ? o : __fmaf_rn(total_o[step], f, __fmul_rn(o, e));
+          if (k == k1 - 1 && real) out[row * d + channel] = __fdiv_rn(total_o[step], sum);
+        } else if (real) {
+          __stcg(partial + row * d + channel, o);
+        }
+      }
+      if (threadIdx.x < ratio) {
+        if (!whole_head) {
+          __stcg(partial + ratio * d + threadIdx.x, total_m);
+          __stcg(partial + ratio * d + ratio + threadIdx.x, total_l);
+        } else if (k == k1 - 1) {
+          state[2 * threadIdx.x] = total_m;
+          state[2 * threadIdx.x + 1] = total_l;
+        }
+      }
+    }
+    if (whole_head) continue;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const unsigned arriving = static_cast<unsigned>(k1 - k0);
+      last_arriver =
+          atomicAdd(p.tickets + head, arriving) + arriving == static_cast<unsigned>(splits);
+      if (last_arriver) p.tickets[head] = 0;
+    }
+    __syncthreads();
+    if (!last_arriver) continue;
+    __threadfence();
+
+    // The last CTA of this head folds the partials in ascending order. Factors first: they need
+    // only m, and a prefix maximum gives them all at once. The rings are drained, so their memory
+    // holds the factors.
+    struct factor {
+      float keep, add, l;
+    };
+    factor* const factors = reinterpret_cast<factor*>(shared);  // [split][query_columns]
+    const float* const partials = p.partials + head * p.max_splits * partial_floats;
+    for (int row = warp; row < ratio; row += decode_warps) {
+      float carry = minus_infinity();
+      for (int k = lane; k - lane < splits; k += 32) {
+        const float* const mine = partials + k * partial_floats + ratio * d;
+        const float m = k < splits ? __ldcg(mine + row) : minus_infinity();
+        const float l = k < splits ? __ldcg(mine + ratio + row) : 0.0f;
+        float prefix = m;
+        for (int step = 1; step < 32; step *= 2) {
+          const float below = __shfl_up_sync(~0u, prefix, step);
+          if (lane >= step) prefix = fmaxf(prefix, below);
+        }
+        prefix = fmaxf(prefix, carry);
+        float before = __shfl_up_sync(~0u, prefix, 1);
+        if (lane == 0) before = carry;
+        if (k < splits)
+          factors[k * query_columns + row] = {ex2(__fsub_rn(before, prefix)),
+                                              ex2(__fsub_rn(m, prefix)), l};
+        carry = __shfl_sync(~0u, prefix, 31);
+      }
+      if (lane == 0) state[2 * row] = carry;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int step = 0; step < row_steps; ++step) {
+      const int row = first_row + step * rows_at_once;
+      if (row >= ratio) continue;
+      float o = __ldcg(partials + row * d + channel), l = factors[row].l;
+#pragma unroll 4
+      for (int k = 1; k < splits; ++k) {
+        const factor f = factors[k * query_columns + row];
+        o = __fmaf_rn(o, f.keep,
+                      __fmul_rn(__ldcg(partials + k * partial_floats + row * d + channel), f.add));
+        l = __fmaf_rn(l, f.keep, __fmul_rn(f.l, f.add));
+      }
+      out[row * d + channel] = __fdiv_rn(o, l);
+      if (channel == 0) state[2 * row + 1] = l;
+    }
+  }
+}
+
+}  // namespace kvproof::gpu

@@ -1,0 +1,29 @@
+// Entry points by name: extern "C" around the templates, so that a kernel can be found in a module
+// by the name that kernel_table.cpp gives it.
+#pragma once
+
+#define KVPROOF_DECODE_ENTRY(format, dim, ratio)                                         \
+  extern "C" __global__ void __launch_bounds__(                                          \
+      kvproof::gpu::decode_threads,                                                      \
+      (kvproof::gpu::decode_policy<kvproof::spec::format_id::format, dim, ratio>::ctas)) \
+      decode_##format##_d##dim##_g##ratio##_kernel(                                      \
+          const __grid_constant__ kvproof::gpu::decode_params p) {                       \
+    kvproof::gpu::decode<                                                                \
+        kvproof::gpu::decode_policy<kvproof::spec::format_id::format, dim, ratio>>(p);   \
+  }
+#define KVPROOF_DECODE_ENTRIES(format, dim) \
+  KVPROOF_DECODE_ENTRY(format, dim, 1)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 2)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 3)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 4)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 5)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 6)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 7)      \
+  KVPROOF_DECODE_ENTRY(format, dim, 8)
+
+#define KVPROOF_QUANTIZE_ENTRY(format, dim)                                    \
+  extern "C" __global__ void __launch_bounds__(kvproof::gpu::quantize_threads) \
+      quantize_##format##_d##dim##_kernel(                                     \
+          const __grid_constant__ kvproof::gpu::quantize_params p) {           \
+    kvproof::gpu::quantize<kvproof::spec::format_id::format, dim>(p);          \
+  }

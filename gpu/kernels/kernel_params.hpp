@@ -1,0 +1,42 @@
+// Parameter structs of the kernels, passed by value. Pointers are device memory; shapes in
+// comments.
+#pragma once
+
+#include <cstdint>
+
+namespace kvproof::gpu {
+
+struct quantize_params {
+  const std::uint16_t* k;  // fp16 [batch][token][kv_heads][head_dim], strides below
+  const std::uint16_t* v;
+  std::int64_t stride_batch, stride_token, stride_head;  // elements
+  const std::int32_t* first_token;                       // [batch][kv_heads]
+  const std::int32_t* num_new;                           // [batch][kv_heads]
+  const std::int32_t* page_table;                        // [batch][kv_heads][max_pages]
+  unsigned char* pages;                                  // [page id][page bytes]
+  std::int32_t kv_heads;
+  std::int32_t max_pages;
+};
+
+struct decode_params {
+  const std::uint16_t* q;          // fp16 [batch][kv_heads][G][head_dim]
+  const std::int32_t* page_table;  // [batch][kv_heads][max_pages]
+  const unsigned char* pages;
+  const std::int32_t* num_quantized;  // [batch][kv_heads]
+  const std::int32_t* num_recent;     // [batch][kv_heads]
+  const std::uint16_t* recent_k;      // fp16 [batch][kv_heads][recent_capacity][head_dim]
+  const std::uint16_t* recent_v;
+  float* out;         // [batch][kv_heads][G][head_dim]
+  float* state;       // [batch][kv_heads][G][2]: m, l
+  float* scores;      // [batch][kv_heads][score_capacity][G] or null
+  unsigned* tickets;  // [batch][kv_heads]: splits that have arrived; 0 before and after a launch
+  float* partials;    // [batch][kv_heads][max_splits][G * (head_dim + 2)]: o, m, l of a split
+  std::int64_t score_capacity;  // tokens
+  std::int64_t work_items;      // batch * kv_heads * max_splits
+  float c;                      // softmax_scale * log2(e), rounded once
+  std::int32_t max_pages;
+  std::int32_t max_splits;       // upper bound of the splits of one head, the recent part included
+  std::int32_t recent_capacity;  // tokens
+};
+
+}  // namespace kvproof::gpu

@@ -1,0 +1,6 @@
+// Quantize + pack, k8v4.
+#include "gpu/kernels/entry_points.cuh"
+#include "gpu/kernels/quantize_kernel.cuh"
+
+KVPROOF_QUANTIZE_ENTRY(k8v4, 64)
+KVPROOF_QUANTIZE_ENTRY(k8v4, 128)

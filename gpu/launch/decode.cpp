@@ -1,0 +1,133 @@
+// Launcher of the decode kernels: a grid that fills the device, or one CTA a (head, split) where
+// there are fewer.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numbers>
+#include <span>
+
+#include "gpu/kernels/kernel_params.hpp"
+#include "gpu/launch/launch.hpp"
+#include "gpu/launch/launch_checks.hpp"
+#include "reference/spec/attention_plan.hpp"
+#include "reference/spec/error.hpp"
+
+namespace kvproof::gpu {
+namespace {
+
+constexpr int warps = spec::strands_per_split;
+constexpr int threads = 32 * warps;
+constexpr std::int64_t workspace_alignment = 256;
+
+template <typename T>
+T* pointer_to(device_ptr p) {
+  return reinterpret_cast<T*>(static_cast<std::uint64_t>(p));
+}
+
+// The most splits that a head with up to max_quantized tokens can have, the recent part included.
+std::int64_t most_splits(const decode_args& a) {
+  const std::int64_t at_most = spec::plan_attention(a.max_quantized, 0).num_splits;
+  const std::int64_t short_heads =
+      spec::plan_attention(std::min(a.max_quantized, 8192), 0).num_splits;
+  return std::max(at_most, short_heads) + (a.recent_capacity > 0 ? 1 : 0);
+}
+
+std::int64_t tickets_bytes(const decode_args& a) {
+  const std::int64_t bytes = std::int64_t{a.batch} * a.kv_heads * 4;
+  return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
+}
+
+// Shared memory of a CTA, as decode_policy of decode_kernel.cuh has it.
+std::uint32_t shared_bytes(const decode_args& a) {
+  const std::int64_t page = spec::page_size_bytes(spec::format_of(a.format), a.head_dim);
+  const std::int64_t exchange = std::int64_t{warps} * a.gqa_ratio * (a.head_dim + 4) * 4;
+  const std::int64_t stages_of_two = (233472 / 2 - 1024 - 768 - exchange) / (warps * page);
+  const std::int64_t stages = stages_of_two >= 2 ? std::min<std::int64_t>(stages_of_two, 4) : 4;
+  return static_cast<std::uint32_t>(stages * warps * page + exchange);
+}
+
+void validate(const decode_args& a) {
+  const launch_checks check("decode");
+  check.head_dim(a.head_dim);
+  check.ratio(a.gqa_ratio);
+  check.at_least("batch", a.batch, 0);
+  check.at_least("kv_heads", a.kv_heads, 0);
+  if (a.batch == 0 || a.kv_heads == 0) return;
+  check.at_least("max_quantized", a.max_quantized, 0);
+  check.at_least("max_pages", a.max_pages, spec::pages_for_tokens(a.max_quantized));
+  check.at_least("recent_capacity", a.recent_capacity, 0);
+  check.multiple("recent_capacity", a.recent_capacity, 8);
+  if (!(a.softmax_scale > 0) || !std::isfinite(a.softmax_scale)) {
+    throw spec::contract_error("decode: softmax_scale must be positive and finite");
+  }
+  check.pointer("q", a.q, 16);
+  check.pointer("page_table", a.page_table, 4);
+  check.pointer("pages", a.pages, spec::page_alignment_bytes);
+  check.pointer("num_quantized", a.num_quantized, 4);
+  check.pointer("num_recent", a.num_recent, 4);
+  if (a.recent_capacity > 0) {
+    check.pointer("recent_k", a.recent_k, 16);
+    check.pointer("recent_v", a.recent_v, 16);
+  }
+  check.pointer("out", a.out, 16);
+  check.pointer("state", a.state, 8);
+  if (a.scores != device_ptr{}) {
+    check.pointer("scores", a.scores, 16);
+    check.at_least("score_capacity", a.score_capacity, std::int64_t{a.max_quantized});
+  }
+  check.pointer("workspace", a.workspace, workspace_alignment);
+}
+
+}  // namespace
+
+std::int64_t decode_workspace_bytes(const decode_args& a) {
+  const std::int64_t partial = std::int64_t{a.gqa_ratio} * (a.head_dim + 2) * 4;
+  return tickets_bytes(a) + std::int64_t{a.batch} * a.kv_heads * most_splits(a) * partial;
+}
+
+void decode(device& dev, const decode_args& a, stream* s) {
+  validate(a);
+  if (a.batch == 0 || a.kv_heads == 0) return;
+  const std::int64_t splits = most_splits(a);
+  const std::int64_t heads = std::int64_t{a.batch} * a.kv_heads;
+  const std::int64_t items = heads * std::max<std::int64_t>(splits, 1);
+  const std::uint32_t shared = shared_bytes(a);
+  if (splits * spec::max_gqa_ratio * 12 > shared) {
+    throw spec::contract_error(
+        "decode: max_quantized is too long for the merge of its splits in shared memory");
+  }
+
+  const kernel_entry& entry = find_kernel(kernel_role::decode, a.format, a.head_dim, a.gqa_ratio);
+  const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
+  decode_params p{};
+  p.q = pointer_to<const std::uint16_t>(a.q);
+  p.page_table = pointer_to<const std::int32_t>(a.page_table);
+  p.pages = pointer_to<const unsigned char>(a.pages);
+  p.num_quantized = pointer_to<const std::int32_t>(a.num_quantized);
+  p.num_recent = pointer_to<const std::int32_t>(a.num_recent);
+  p.recent_k = pointer_to<const std::uint16_t>(a.recent_k);
+  p.recent_v = pointer_to<const std::uint16_t>(a.recent_v);
+  p.out = pointer_to<float>(a.out);
+  p.state = pointer_to<float>(a.state);
+  p.scores = pointer_to<float>(a.scores);
+  p.tickets = pointer_to<unsigned>(a.workspace);
+  p.partials = pointer_to<float>(a.workspace + tickets_bytes(a));
+  p.score_capacity = a.score_capacity;
+  p.work_items = items;
+  p.c = static_cast<float>(double{a.softmax_scale} * std::numbers::log2e);
+  p.max_pages = a.max_pages;
+  p.max_splits = static_cast<std::int32_t>(std::max<std::int64_t>(splits, 1));
+  p.recent_capacity = a.recent_capacity;
+
+  // One CTA a head when that fills the device (nothing leaves the SM between splits), else as many
+  // as fit at once.
+  const std::int64_t resident =
+      std::int64_t{std::max(1, k->max_ctas_per_multiprocessor(threads, static_cast<int>(shared)))} *
+      dev.info().num_multiprocessors;
+  const std::int64_t grid = heads >= resident * 15 / 16 ? heads : std::min(items, resident);
+  const launch_shape shape{
+      {static_cast<std::uint32_t>(grid), 1, 1}, {threads, 1, 1}, {1, 1, 1}, shared};
+  dev.launch(*k, shape, std::as_bytes(std::span(&p, 1)), s);
+}
+
+}  // namespace kvproof::gpu
