@@ -14,7 +14,7 @@ using namespace kvproof::reference;
 
 namespace {
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 bool same_bits(float a, float b) {
@@ -40,9 +40,9 @@ BOOST_AUTO_TEST_CASE(max_ordered_zeros_and_nan) {
   BOOST_TEST(same_bits(max_ordered(0.0f, -0.0f), 0.0f));
   BOOST_TEST(same_bits(max_ordered(-0.0f, 0.0f), 0.0f));
   BOOST_TEST(same_bits(max_ordered(-0.0f, -0.0f), -0.0f));
-  BOOST_TEST(same_bits(max_ordered(nan, -2.0f), -2.0f));
-  BOOST_TEST(same_bits(max_ordered(-2.0f, nan), -2.0f));
-  BOOST_TEST(std::isnan(max_ordered(nan, nan)));
+  BOOST_TEST(same_bits(max_ordered(not_a_number, -2.0f), -2.0f));
+  BOOST_TEST(same_bits(max_ordered(-2.0f, not_a_number), -2.0f));
+  BOOST_TEST(std::isnan(max_ordered(not_a_number, not_a_number)));
   BOOST_TEST(same_bits(max_ordered(-infinity, -3.0f), -3.0f));
   BOOST_TEST(same_bits(max_ordered(4.0f, 3.0f), 4.0f));
   BOOST_TEST(same_bits(max_ordered(3.0f, 4.0f), 4.0f));

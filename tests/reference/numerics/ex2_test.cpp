@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_CASE(special_values) {
   BOOST_TEST(bits_of(ex2_approx(infinity)) == bits_of(infinity));
   BOOST_TEST(bits_of(ex2_approx(-infinity)) == 0u);
   BOOST_TEST(bits_of(ex2_approx(128.0f)) == bits_of(infinity));
-  BOOST_TEST(bits_of(ex2_approx(from_bits(0x42ffffffu))) == 0x7f7ffffau);  // the largest below 128
+  BOOST_TEST(bits_of(ex2_approx(from_bits(0x42ffffffu))) == 0x7f7fffa8u);  // the largest below 128
   BOOST_TEST(bits_of(ex2_approx(-126.0f)) == 0x00800000u);
   BOOST_TEST(bits_of(ex2_approx(from_bits(0xc2fc0001u))) == 0u);  // the first below -126
   BOOST_TEST(bits_of(ex2_approx(-1000.0f)) == 0u);
@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(error_and_monotonicity) {
   for (std::uint32_t bits = 0xc2fc0000u; bits > 0x80000000u; bits -= 8191) {  // -126 .. -0, rising
     const float x = from_bits(bits);
     const float y = ex2_approx(x);
-    BOOST_REQUIRE_MESSAGE(y >= before, fmt::format("falls at {:#010x}", bits));
+    if (!(y >= before)) BOOST_FAIL(fmt::format("falls at {:#010x}", bits));
     before = y;
     const double exact = std::exp2(static_cast<double>(x));
     worst = std::max(worst, std::fabs(y - exact) / std::ldexp(1.0, std::ilogb(exact) - 23));
@@ -73,15 +73,16 @@ BOOST_AUTO_TEST_CASE(error_and_monotonicity) {
   BOOST_TEST(worst > 1.0);      // a correctly rounded function is not the hardware's
 }
 
-// All 2^23 fractions in [0, 1): what the significand of every result is made of.
+// All 2^23 fractions in [0, 1), of which every result's significand is one.
 BOOST_AUTO_TEST_CASE(every_fraction) {
   std::uint32_t before = bits_of(1.0f);
   for (std::uint32_t u = 1; u < 1u << 23; ++u) {
     const float x = static_cast<float>(u) * 0x1p-23f;
     const float y = ex2_approx(x);
-    BOOST_REQUIRE_MESSAGE(bits_of(y) - before <= 2, fmt::format("jumps or falls at {:a}", x));
-    BOOST_REQUIRE_MESSAGE(std::fabs(y - std::exp2(static_cast<double>(x))) <= 2.0626 * 0x1p-23,
-                          fmt::format("2^{:a} is given as {:a}", x, y));
+    if (!(bits_of(y) - before <= 3)) BOOST_FAIL(fmt::format("jumps or falls at {:a}", x));
+    if (!(std::fabs(y - std::exp2(static_cast<double>(x))) <= 1.4 * 0x1p-23)) {
+      BOOST_FAIL(fmt::format("2^{:a} is given as {:a}", x, y));
+    }
     before = bits_of(y);
   }
 }
