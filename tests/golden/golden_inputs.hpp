@@ -107,15 +107,16 @@ struct number_format {
 };
 inline constexpr number_format fp16{10, 5}, bf16{7, 8}, fp32{23, 8};
 
-// value * 2^unit, cut toward zero; the value must not be subnormal or too large in the format.
+// value * 2^unit, cut toward zero; it must not exceed the format.
 constexpr std::uint32_t from_integer(const number_format& f, std::int64_t value, int unit) {
   if (value == 0) return 0;
   const std::uint32_t sign = value < 0 ? f.sign() : 0;
-  std::uint64_t magnitude = static_cast<std::uint64_t>(value < 0 ? -value : value);
+  auto magnitude = static_cast<std::uint64_t>(value < 0 ? -value : value);
   int exponent = unit + f.fraction_bits;
   const std::uint64_t hidden = std::uint64_t{1} << f.fraction_bits;
-  while (magnitude >= 2 * hidden) magnitude >>= 1, ++exponent;
-  while (magnitude < hidden) magnitude <<= 1, --exponent;
+  while (magnitude >= 2 * hidden || exponent < f.least_exponent()) magnitude >>= 1, ++exponent;
+  while (magnitude < hidden && exponent > f.least_exponent()) magnitude <<= 1, --exponent;
+  if (magnitude < hidden) return sign | static_cast<std::uint32_t>(magnitude);  // subnormal or zero
   return sign | static_cast<std::uint32_t>(exponent + f.bias()) << f.fraction_bits |
          static_cast<std::uint32_t>(magnitude - hidden);
 }
@@ -224,7 +225,7 @@ inline std::uint32_t operand_b(distribution d, const number_format& f, const pla
     case distribution::attention:
       return normal(r, f, 11);
     case distribution::near_overflow:
-      return wide ? finite(r, f, 60, 66) : finite(r, f, 10, 15);
+      return wide ? finite(r, f, 57, 62) : finite(r, f, 10, 15);
     case distribution::zero_times_huge:
       return finite(r, f, f.bias() - 20, f.bias());
     case distribution::all_products_zero:
