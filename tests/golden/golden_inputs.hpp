@@ -191,9 +191,8 @@ inline std::uint32_t operand_a(distribution d, const number_format& f, const pla
     case distribution::attention:  // probabilities, each binade equally likely
       return finite(r, f, -12, -1) & ~f.sign();
     case distribution::near_overflow:
-      return !wide         ? finite(r, f, 10, 15)
-             : at.odd_tile ? finite(r, f, 100, 127)
-                           : finite(r, f, 60, 66);
+      if (!wide) return finite(r, f, 10, 15);
+      return at.odd_tile ? finite(r, f, 60, 66) : finite(r, f, 57, 62);
     case distribution::zero_times_huge: {  // in every other row one element is not zero
       draws row(at.stream, 0x100000000u + static_cast<std::uint64_t>(at.element / at.depth));
       const bool any = row.one_in(2);
