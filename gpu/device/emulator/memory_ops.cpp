@@ -1,0 +1,254 @@
+// Loads, stores, atomics and address conversions, all checked.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "gpu/device/emulator/warp.hpp"
+
+namespace kvproof::gpu::emulator {
+namespace {
+
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+const char* verb(access kind) { return kind == access::read ? "read" : "write"; }
+
+std::string nearest_shared(const cta& c, u64 address) {
+  const variable* best = nullptr;
+  for (const variable& v : c.launch->code->variables)
+    if (v.space == state_space::shared && static_cast<u64>(v.address) <= address &&
+        (best == nullptr || v.address >= best->address))
+      best = &v;
+  return best == nullptr ? std::string("no shared variable lies below")
+                         : fmt::format("nearest variable below: {} at 0x{:x}, {} bytes", best->name,
+                                       best->address, best->size_bytes);
+}
+
+}  // namespace
+
+std::byte* resolve(warp& w, state_space space, u64 address, u32 bytes, u32 alignment, access kind,
+                   int lane) {
+  cta& c = *w.owner;
+  if (space == state_space::generic) {
+    if (address >= local_window) {
+      space = state_space::local;
+      address -= local_window;
+    } else if (address >= shared_window) {
+      space = state_space::shared;
+      address -= shared_window;
+    } else {
+      space = state_space::global;
+    }
+  }
+  if (address % alignment != 0)
+    throw fault{
+        fmt::format("misaligned {} of {} bytes at address 0x{:x}", verb(kind), bytes, address),
+        lane, fmt::format("align it to {} bytes", alignment)};
+  if (space == state_space::shared) {
+    address &= 0xffffffffu;
+    if (address < shared_base || address - shared_base + bytes > c.shared.size())
+      throw fault{fmt::format("out-of-bounds {} of {} bytes of shared memory at address 0x{:x}; "
+                              "the CTA has {} bytes from 0x{:x}; {}",
+                              verb(kind), bytes, address, c.shared.size(), shared_base,
+                              nearest_shared(c, address)),
+                  lane, "check the index and the shared memory size of the launch"};
+    return c.shared.data() + (address - shared_base);
+  }
+  if (space == state_space::local) {
+    const auto size = static_cast<u64>(c.launch->code->local_bytes);
+    if (address < local_base || address - local_base + bytes > size)
+      throw fault{fmt::format("out-of-bounds {} of {} bytes of local memory at address 0x{:x}; a "
+                              "thread has {} bytes from 0x{:x}",
+                              verb(kind), bytes, address, size, local_base),
+                  lane, "check the index of the local array"};
+    return w.local.data() + static_cast<u64>(lane) * size + (address - local_base);
+  }
+  if (space == state_space::param) {
+    if (address + bytes > c.launch->params.size() || address + bytes < address)
+      throw fault{
+          fmt::format("out-of-bounds read of {} bytes at byte {} of the {} bytes of parameters",
+                      bytes, address, c.launch->params.size()),
+          lane, "pass the whole parameter struct"};
+    return const_cast<std::byte*>(c.launch->params.data()) + address;
+  }
+  if (c.last_hit == nullptr || !c.last_hit->holds(address, bytes)) {
+    const allocation* a = c.launch->memory->find(address, bytes);
+    if (a == nullptr)
+      throw fault{fmt::format("out-of-bounds {} of {} bytes of global memory at address 0x{:x}, {}",
+                              verb(kind), bytes, address, c.launch->memory->describe(address)),
+                  lane, "check the pointer and the index"};
+    c.last_hit = a;
+  }
+  if (kind == access::write && c.last_hit->read_only)
+    throw fault{fmt::format("write to constant memory at address 0x{:x}", address), lane,
+                "constant variables are read-only"};
+  return c.last_hit->host + (address - c.last_hit->begin);
+}
+
+namespace {
+
+u64 extend_load(u64 bits, type t) {
+  switch (t) {
+    case type::s8:
+      return static_cast<u64>(std::int64_t{static_cast<std::int8_t>(bits)});
+    case type::s16:
+      return static_cast<u64>(std::int64_t{static_cast<std::int16_t>(bits)});
+    case type::s32:
+      return static_cast<u64>(std::int64_t{static_cast<std::int32_t>(bits)});
+    default:
+      return bits;
+  }
+}
+
+step load(warp& w, const instruction& i, u32 m) {
+  const u32 size = static_cast<u32>(bits_of(i.t)) / 8;
+  const u32 bytes = size * i.vector;
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const std::byte* from =
+        resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide), bytes, bytes, access::read, l);
+    u64 words[4] = {};
+    for (u32 k = 0; k < i.vector; ++k) std::memcpy(&words[k], from + k * size, size);
+    for (u32 k = 0; k < i.vector; ++k) {
+      if (i.o[k] == no_row) continue;
+      const u64 v = extend_load(words[k], i.t);
+      if (i.wide_data) {
+        row<u64>(w, i.o[k])[l] = v;
+      } else {
+        row<u32>(w, i.o[k])[l] = static_cast<u32>(v);
+      }
+    }
+  }
+  return step::next;
+}
+
+// 32-bit elements: most loads of a kernel.
+step load_words(warp& w, const instruction& i, u32 m) {
+  const u32 bytes = 4u * i.vector;
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const std::byte* from =
+        resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide), bytes, bytes, access::read, l);
+    for (u32 k = 0; k < i.vector; ++k)
+      if (i.o[k] != no_row) std::memcpy(&row<u32>(w, i.o[k])[l], from + 4 * k, 4);
+  }
+  return step::next;
+}
+
+step store(warp& w, const instruction& i, u32 m) {
+  const u32 size = static_cast<u32>(bits_of(i.t)) / 8;
+  const u32 bytes = size * i.vector;
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    std::byte* to =
+        resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide), bytes, bytes, access::write, l);
+    for (u32 k = 0; k < i.vector; ++k) {
+      const u64 v = i.wide_data ? row<u64>(w, i.o[k])[l] : row<u32>(w, i.o[k])[l];
+      std::memcpy(to + k * size, &v, size);
+    }
+  }
+  ++w.owner->version;
+  return step::next;
+}
+
+u64 window_of(state_space s) {
+  return s == state_space::shared ? shared_window : s == state_space::local ? local_window : 0;
+}
+step convert_address(warp& w, const instruction& i, u32 m) {
+  const u64 window = window_of(i.space);
+  const u64 delta = i.op == opcode::to_generic ? window : ~window + 1;
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    if (i.wide) {
+      row<u64>(w, i.o[0])[l] = row<u64>(w, i.o[1])[l] + delta;
+    } else {
+      row<u32>(w, i.o[0])[l] = static_cast<u32>(row<u32>(w, i.o[1])[l] + delta);
+    }
+  }
+  return step::next;
+}
+step is_space(warp& w, const instruction& i, u32 m) {
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const u64 a = row<u64>(w, i.o[1])[l];
+    const state_space s = a >= local_window    ? state_space::local
+                          : a >= shared_window ? state_space::shared
+                                               : state_space::global;
+    w.predicates[i.o[0]] = (w.predicates[i.o[0]] & ~(1u << l)) | (s == i.space ? 1u << l : 0u);
+  }
+  return step::next;
+}
+
+// Order of decode: add min max and or xor exch cas inc dec.
+template <class T>
+T updated(const instruction& i, T old, T b, T c) {
+  using S = std::make_signed_t<T>;
+  const bool is_signed = i.t == type::s32 || i.t == type::s64;
+  const bool less = is_signed ? static_cast<S>(old) < static_cast<S>(b) : old < b;
+  switch (i.mode) {
+    case 0:
+      return static_cast<T>(old + b);
+    case 1:
+      return less ? old : b;
+    case 2:
+      return less ? b : old;
+    case 3:
+      return old & b;
+    case 4:
+      return old | b;
+    case 5:
+      return old ^ b;
+    case 6:
+      return b;
+    case 7:
+      return old == b ? c : old;
+    case 8:
+      return old >= b ? T{0} : static_cast<T>(old + 1);
+    default:
+      return old == 0 || old > b ? b : static_cast<T>(old - 1);
+  }
+}
+template <class T>
+step atomic(warp& w, const instruction& i, u32 m) {
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    auto* at = reinterpret_cast<T*>(resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide),
+                                            sizeof(T), sizeof(T), access::write, l));
+    const T b = row<T>(w, i.o[1])[l];
+    const T c = i.o[2] == no_row ? T{0} : row<T>(w, i.o[2])[l];
+    T old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (!__atomic_compare_exchange_n(at, &old, updated<T>(i, old, b, c), false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
+    }
+    if (i.o[0] != no_row) row<T>(w, i.o[0])[l] = old;
+  }
+  ++w.owner->version;
+  return step::next;
+}
+
+step nothing(warp&, const instruction&, u32) { return step::next; }
+
+}  // namespace
+
+handler select_memory(const instruction& i) {
+  switch (i.op) {
+    case opcode::load:
+      return !i.wide_data && bits_of(i.t) == 32 ? load_words : load;
+    case opcode::store:
+      return store;
+    case opcode::to_generic:
+    case opcode::from_generic:
+      return convert_address;
+    case opcode::is_space:
+      return is_space;
+    case opcode::atomic:
+      return bits_of(i.t) == 64 ? atomic<u64> : bits_of(i.t) == 32 ? atomic<u32> : nullptr;
+    case opcode::nop:
+      return nothing;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace kvproof::gpu::emulator

@@ -1,0 +1,251 @@
+// mma.sync on f16 and bf16 with f32 accumulators, with the arithmetic of sm_90: the exact products
+// of one k-step and the accumulator are aligned to the largest exponent, their magnitudes truncated
+// to 25 fraction bits, summed exactly and truncated once to f32. Zeros take no part, the exponent
+// is at least -133, a zero sum is +0, NaN is 0x7fffffff. Built for plain x86-64 and for AVX2.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "gpu/device/emulator/float_formats.hpp"
+#include "gpu/device/emulator/warp.hpp"
+
+namespace kvproof::gpu::emulator {
+namespace {
+
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+using s32 = std::int32_t;
+using s64 = std::int64_t;
+
+constexpr int sum_fraction_bits = 25;
+constexpr int exponent_floor = -133;
+constexpr int rows_m = 16;
+constexpr int columns_n = 8;
+constexpr int max_k = 16;
+
+struct tile {
+  alignas(32) float a[rows_m][max_k];
+  alignas(32) float b[max_k][columns_n];
+  alignas(32) float c[rows_m][columns_n];
+};
+
+// Exponent of a nonzero operand; subnormals of the 16-bit format keep its least exponent.
+int exponent_of(float v, int least) {
+  const int field = static_cast<int>(std::bit_cast<u32>(v) >> 23 & 0xff);
+  return std::max(field - 127, least);
+}
+// |v| as an integer with `fraction` bits below 2^exponent_of(v).
+s64 significand_of(float v, int least, int fraction) {
+  return static_cast<s64>(std::ldexp(std::fabs(double{v}), fraction - exponent_of(v, least)));
+}
+
+// One output element, any inputs.
+u32 dot_exact(const float* a, const float* b, int stride, float c, int k_count, int least) {
+  bool nan = c != c;
+  bool plus = std::isinf(c) && c > 0;
+  bool minus = std::isinf(c) && c < 0;
+  int e_max = exponent_floor;
+  if (c != 0 && std::isfinite(c)) e_max = std::max(e_max, exponent_of(c, -126));
+  for (int k = 0; k < k_count; ++k) {
+    const float x = a[k];
+    const float y = b[k * stride];
+    const double p = double{x} * double{y};  // infinities and NaN; finite products are exact
+    nan = nan || p != p;
+    plus = plus || (std::isinf(p) && p > 0);
+    minus = minus || (std::isinf(p) && p < 0);
+    if (p != 0 && std::isfinite(p))
+      e_max = std::max(e_max, exponent_of(x, least) + exponent_of(y, least));
+  }
+  if (nan || (plus && minus)) return 0x7fffffffu;
+  if (plus || minus) return plus ? 0x7f800000u : 0xff800000u;
+  const auto aligned = [&](s64 magnitude, int exponent, int fraction) -> s64 {
+    const int shift = sum_fraction_bits - fraction - (e_max - exponent);
+    if (shift >= 0) return magnitude << shift;
+    return shift < -62 ? 0 : magnitude >> -shift;
+  };
+  s64 sum = 0;
+  constexpr int fraction = 10;  // holds both f16 and bf16
+  for (int k = 0; k < k_count; ++k) {
+    const float x = a[k];
+    const float y = b[k * stride];
+    if (x == 0 || y == 0) continue;
+    const s64 t = aligned(significand_of(x, least, fraction) * significand_of(y, least, fraction),
+                          exponent_of(x, least) + exponent_of(y, least), 2 * fraction);
+    sum += std::signbit(x) != std::signbit(y) ? -t : t;
+  }
+  if (c != 0) {
+    const s64 t = aligned(significand_of(c, -126, 23), exponent_of(c, -126), 23);
+    sum += std::signbit(c) ? -t : t;
+  }
+  if (sum == 0) return 0;
+  const bool negative = sum < 0;
+  const u64 magnitude = static_cast<u64>(negative ? -sum : sum);
+  const u32 bits = static_cast<u32>(
+      encode(negative, magnitude, e_max - sum_fraction_bits, format_f32, rounding::rz));
+  if ((bits & 0x7fffffffu) == 0) return 0;
+  const int top = 63 - std::countl_zero(magnitude) + e_max - sum_fraction_bits;
+  return top >= 128 ? (negative ? 0xff800000u : 0x7f800000u) : bits;
+}
+
+// Eight outputs of one row at a time. The baseline build lowers these to SSE2.
+typedef float float8 __attribute__((vector_size(32)));
+typedef s32 int8 __attribute__((vector_size(32)));
+
+[[gnu::always_inline]] inline float8 load8(const float* p) {
+  float8 v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+[[gnu::always_inline]] inline bool any(const int8& v) {
+  s32 bits = 0;
+  for (int n = 0; n < columns_n; ++n) bits |= v[n];
+  return bits != 0;
+}
+
+// Power of two below |v|, at least `least`, 0 for 0; exact for normal floats.
+[[gnu::always_inline]] inline float8 power_below(float8 v, float least) {
+  int8 bits;
+  __builtin_memcpy(&bits, &v, sizeof bits);
+  bits &= 0x7f800000;
+  float8 p;
+  __builtin_memcpy(&p, &bits, sizeof p);
+  p = p > least ? p : float8{} + least;
+  return v == 0.0f ? float8{} : p;
+}
+
+// Float arithmetic that is exact under the guard: every power of two that occurs lies within
+// 2^+-60, so no scaled product underflows above its truncation, and the sum of eight of them stays
+// below 2^30. Returns false when the guard fails.
+[[gnu::always_inline]] inline bool row_fast(const tile& t, const float8* b, const float8* b_power,
+                                            int r, int k_count, float least, float* out) {
+  alignas(32) float a_power[max_k];
+  for (int k = 0; k < k_count; k += 8) {
+    const float8 p = power_below(load8(&t.a[r][k]), least);
+    __builtin_memcpy(a_power + k, &p, sizeof p);
+  }
+  const float8 c = load8(t.c[r]);
+  float8 top = power_below(c, 0x1p-126f);
+  for (int k = 0; k < k_count; ++k) {
+    const float8 q = a_power[k] * b_power[k];
+    top = q > top ? q : top;
+  }
+  const int8 empty = top == 0.0f;
+  if (any(~empty & ((top < 0x1p-60f) | (top > 0x1p60f)))) return false;
+  top = empty ? float8{} + 1.0f : top;
+  const float8 scale = 0x1p25f / top;
+  int8 low{};
+  int8 high{};
+  const int half = k_count / 2;
+  for (int k = 0; k < half; ++k) {
+    low += __builtin_convertvector(t.a[r][k] * b[k] * scale, int8);
+    high += __builtin_convertvector(t.a[r][k + half] * b[k + half] * scale, int8);
+  }
+  const int8 addend = __builtin_convertvector(c * scale, int8);
+  for (int n = 0; n < columns_n; ++n) {
+    const double sum = double(low[n]) + double(high[n]) + double(addend[n]);
+    // 24 significant bits, the others cut
+    const double cut = std::bit_cast<double>(std::bit_cast<u64>(sum) & ~((u64{1} << 29) - 1));
+    out[n] = static_cast<float>(cut) * (top[n] * 0x1p-25f);
+  }
+  return true;
+}
+
+// 64 operands of one register of all lanes: lane 4g + q holds elements 2q and 2q + 1 of row g of an
+// 8x8 block.
+template <bool Half>
+void unpack_block(const u32* lanes, float* out) {
+#ifdef __F16C__
+  if constexpr (Half) {
+    for (int g = 0; g < 8; ++g)
+      _mm256_storeu_ps(
+          out + 8 * g,
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes + 4 * g))));
+    return;
+  }
+#endif
+  for (int l = 0; l < 32; ++l) {
+    for (int s = 0; s < 2; ++s) {
+      const u16 bits = static_cast<u16>(lanes[l] >> (16 * s));
+      out[2 * l + s] = Half ? f16_to_f32(bits) : bf16_to_f32(bits);
+    }
+  }
+}
+
+// Blocks of A: rows 0-7 and 8-15 of columns 0-7, then of 8-15. Of B, transposed: k 0-7, then 8-15.
+// C and D: rows g (two columns 2q, 2q + 1), then g + 8. o: d at 0, a at 4, b at 8, c at 10.
+template <bool Half>
+void gather(warp& w, const instruction& i, tile& t) {
+  alignas(32) float block[64];
+  for (std::size_t e = 0; e < i.vector / 4u; ++e) {
+    unpack_block<Half>(row<u32>(w, i.o[4 + e]), block);
+    for (std::size_t g = 0; g < 8; ++g)
+      __builtin_memcpy(&t.a[g + 8 * (e & 1)][8 * (e >> 1)], block + 8 * g, 32);
+  }
+  for (std::size_t e = 0; e < i.vector / 8u; ++e) {
+    unpack_block<Half>(row<u32>(w, i.o[8 + e]), block);
+    for (std::size_t k = 0; k < 8; ++k)
+      for (std::size_t n = 0; n < 8; ++n) t.b[k + 8 * e][n] = block[8 * n + k];
+  }
+  for (std::size_t e = 0; e < 4; ++e) {
+    const u32* c = row<u32>(w, i.o[10 + e]);
+    for (std::size_t l = 0; l < 32; ++l)
+      t.c[l / 4 + 8 * (e >> 1)][2 * (l % 4) + (e & 1)] = std::bit_cast<float>(c[l]);
+  }
+}
+
+// Nonzero operands within 2^+-30.
+[[gnu::always_inline]] inline int8 immoderate(float8 v) {
+  const float8 m = v < 0.0f ? -v : v;
+  return ~((v == 0.0f) | ((m >= 0x1p-30f) & (m <= 0x1p30f)));
+}
+
+template <bool Half>
+step mma(warp& w, const instruction& i, u32 m) {
+  if (m != 0xffffffffu)
+    throw fault{"mma runs without all 32 lanes", std::countr_zero(~m),
+                "all 32 lanes must execute it together"};
+  tile t;
+  gather<Half>(w, i, t);
+  const int k_count = i.vector;
+  constexpr int least = Half ? -14 : -126;
+  constexpr float least_power = Half ? 0x1p-14f : 0x1p-126f;
+  float8 b[max_k];
+  float8 b_power[max_k];
+  int8 odd{};
+  for (int k = 0; k < k_count; ++k) {
+    b[k] = load8(t.b[k]);
+    b_power[k] = power_below(b[k], least_power);
+    odd |= immoderate(b[k]);
+  }
+  for (int r = 0; r < rows_m; ++r)
+    for (int k = 0; k < k_count; k += 8) odd |= immoderate(load8(&t.a[r][k]));
+  const bool guard = !any(odd);
+  for (int r = 0; r < rows_m; ++r) {
+    alignas(32) float out[columns_n];
+    if (!guard || !row_fast(t, b, b_power, r, k_count, least_power, out)) {
+      for (int n = 0; n < columns_n; ++n)
+        out[n] = std::bit_cast<float>(
+            dot_exact(t.a[r], &t.b[0][n], columns_n, t.c[r][n], k_count, least));
+    }
+    for (int n = 0; n < columns_n; ++n)
+      row<u32>(w, i.o[static_cast<std::size_t>((r / 8) * 2 + (n & 1))])[4 * (r % 8) + n / 2] =
+          std::bit_cast<u32>(out[n]);
+  }
+  ++w.mmas;
+  return step::next;
+}
+
+}  // namespace
+
+#ifdef KVPROOF_EMULATOR_AVX2
+handler select_tensor_avx2(const instruction& i) {
+#else
+handler select_tensor_baseline(const instruction& i) {
+#endif
+  if (i.op != opcode::mma) return nullptr;
+  return i.t == type::f16 ? mma<true> : mma<false>;
+}
+
+}  // namespace kvproof::gpu::emulator
