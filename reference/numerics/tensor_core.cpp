@@ -1,11 +1,14 @@
 // The scalar tensor-core model, in integers: independent of rounding mode, FTZ and compiler flags.
 #include "reference/numerics/tensor_core.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 
 #include "reference/numerics/tensor_core_group.hpp"
+#include "reference/spec/error.hpp"
 
 namespace kvproof::reference {
 namespace {
@@ -116,20 +119,22 @@ float fused_group(const std::uint16_t* a, std::int64_t stride_a, const std::uint
 
 float mma_dot(std::span<const std::uint16_t> a, std::span<const std::uint16_t> b, float c,
               architecture arch, operand_type type) {
-  const tensor_core_rules rules = rules_of(arch);
-  tensor_core_rules step = rules;
-  for (std::size_t k = 0; k < a.size(); k += static_cast<std::size_t>(step.group)) {
-    step.group = std::min(rules.group, static_cast<int>(a.size() - k));
+  if (a.size() != b.size() || a.size() % 8 != 0) {
+    throw spec::contract_error(
+        fmt::format("mma_dot: a has {} elements and b {}; give the same number, a multiple of 8",
+                    a.size(), b.size()));
+  }
+  tensor_core_rules step = rules_of(arch);
+  const std::size_t group = static_cast<std::size_t>(step.group);
+  for (std::size_t k = 0; k < a.size(); k += group) {
+    step.group = static_cast<int>(std::min(group, a.size() - k));
     c = fused_group(a.data() + k, 1, b.data() + k, 1, c, type, step);
   }
   return c;
 }
 
-std::int64_t mma_matrix(std::span<float> c, std::span<const std::uint16_t> a,
-                        std::span<const std::uint16_t> b, architecture arch, operand_type type) {
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return mma_matrix_avx2(c, a, b, arch, type);
-  }
+void mma_matrix_scalar(std::span<float> c, std::span<const std::uint16_t> a,
+                       std::span<const std::uint16_t> b, architecture arch, operand_type type) {
   const tensor_core_rules rules = rules_of(arch);
   const std::int64_t rows = static_cast<std::int64_t>(c.size()) / 8;
   const std::int64_t depth = static_cast<std::int64_t>(b.size()) / 8;
@@ -141,6 +146,24 @@ std::int64_t mma_matrix(std::span<float> c, std::span<const std::uint16_t> a,
       }
     }
   }
+}
+
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+std::int64_t mma_matrix(std::span<float> c, std::span<const std::uint16_t> a,
+                        std::span<const std::uint16_t> b, architecture arch, operand_type type) {
+  const std::size_t rows = c.size() / 8, depth = b.size() / 8;
+  if (c.size() % 8 != 0 || b.size() % 8 != 0 || depth % 16 != 0 || a.size() != rows * depth) {
+    throw spec::contract_error(
+        fmt::format("mma_matrix: c has {} elements, a {} and b {}; they must be [M][8], [M][K] and "
+                    "[K][8] with K a multiple of 16",
+                    c.size(), a.size(), b.size()));
+  }
+  if (has_avx2()) return mma_matrix_avx2(c, a, b, arch, type);
+  mma_matrix_scalar(c, a, b, arch, type);
   return 0;
 }
 

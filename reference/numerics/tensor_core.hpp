@@ -18,13 +18,15 @@ namespace kvproof::reference {
 enum class operand_type : std::uint8_t { fp16, bf16 };
 
 // a and b hold the same number of elements, a multiple of 8; k16 steps ascending, the result of one
-// step is the addend of the next. NaN and inf - inf give 0x7fffffff.
+// step is the addend of the next. NaN and inf - inf give 0x7fffffff. Throws contract_error on other
+// sizes.
 [[nodiscard]] float mma_dot(std::span<const std::uint16_t> a, std::span<const std::uint16_t> b,
                             float c, architecture arch, operand_type type = operand_type::fp16);
 
 // The same for M x 8 outputs at once: c [M][8] += a [M][K] * b [K][8], all row-major, K a multiple
-// of 16. Bit-equal to mma_dot; uses AVX2 where the processor has it. Returns how many k16 steps of
-// single outputs the vector code handed to the scalar model (0 without AVX2).
+// of 16; throws contract_error otherwise. Bit-equal to mma_dot; uses AVX2 where the processor has
+// it. Returns how many k16 steps of single outputs the vector code handed to the scalar model (0
+// without AVX2).
 std::int64_t mma_matrix(std::span<float> c, std::span<const std::uint16_t> a,
                         std::span<const std::uint16_t> b, architecture arch,
                         operand_type type = operand_type::fp16);

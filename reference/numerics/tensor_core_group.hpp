@@ -24,7 +24,11 @@ struct tensor_core_rules {
                                 const std::uint16_t* b, std::int64_t stride_b, float c,
                                 operand_type type, const tensor_core_rules& rules);
 
-// mma_matrix for processors with AVX2 and FMA (tensor_core_avx2.cpp).
+// The two forms of mma_matrix; shapes are already checked. The first runs anywhere, the second
+// needs AVX2, FMA and F16C (tensor_core_avx2.cpp).
+void mma_matrix_scalar(std::span<float> c, std::span<const std::uint16_t> a,
+                       std::span<const std::uint16_t> b, architecture arch, operand_type type);
+[[nodiscard]] bool has_avx2();
 std::int64_t mma_matrix_avx2(std::span<float> c, std::span<const std::uint16_t> a,
                              std::span<const std::uint16_t> b, architecture arch,
                              operand_type type);
