@@ -79,7 +79,7 @@ class trace_reader {
     std::error_code failure;
     const auto status = std::filesystem::status(path_, failure);
     if (!std::filesystem::exists(status)) {
-      fail<not_hdf5_error>("", failure ? failure.message() : "no such file", "check the path");
+      fail<not_hdf5_error>("", failure.message(), "check the path");
     }
     if (std::filesystem::is_directory(status)) {
       fail<not_hdf5_error>("", "is a directory, not an HDF5 file", "name a trace file in it");

@@ -151,11 +151,13 @@ class trace_writer {
     hdf5_id file = take(
         H5Fcreate(partial_.path().c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
     write_facts(file.get(), trace);
-    write_array(file.get(), "token_ids", H5T_STD_I32LE, {hsize_of(trace.num_tokens)},
-                trace.token_ids.data());
-    const hdf5_id layers = group(file.get(), "layers");
+    hdf5_id token_ids = write_array(file.get(), "token_ids", H5T_STD_I32LE,
+                                    {hsize_of(trace.num_tokens)}, trace.token_ids.data());
+    finish(token_ids);
+    hdf5_id layers = group(file.get(), "layers");
     for (const layer_trace& layer : trace.layers) write_layer(layers.get(), trace, layer);
-    check(file.close() ? 0 : -1);
+    finish(layers);
+    finish(file);
   }
 
  private:
@@ -164,6 +166,9 @@ class trace_writer {
   void check(herr_t result) const {
     if (result < 0) partial_.fail(hdf5_reason());
   }
+
+  // Closing writes what was cached; on a full disk it fails here and nowhere else.
+  void finish(hdf5_id& object) const { check(object.close() ? 0 : -1); }
 
   [[nodiscard]] hdf5_id take(hid_t id, hdf5_id::closer close) const {
     check(id < 0 ? -1 : 0);
@@ -188,20 +193,22 @@ class trace_writer {
   }
 
   void write_layer(hid_t layers, const attention_trace& trace, const layer_trace& layer) const {
-    const hdf5_id at = group(layers, std::to_string(layer.layer));
+    hdf5_id at = group(layers, std::to_string(layer.layer));
     attribute(at.get(), "layer", H5T_STD_I32LE, layer.layer);
     const hdf5_id type = half_type();
     const auto tensor = [&](const char* name, const std::vector<half_bits>& values, int heads) {
-      const hdf5_id dataset =
+      hdf5_id dataset =
           write_array(at.get(), name, type.get(),
                       {hsize_of(trace.num_tokens), hsize_of(heads), hsize_of(trace.model.head_dim)},
                       values.data());
       string_attribute(dataset.get(), "dtype", dtype_name);
       string_attribute(dataset.get(), "axes", axes_name);
+      finish(dataset);
     };
     tensor("q", layer.q, trace.model.query_heads);
     tensor("k", layer.k, trace.model.kv_heads);
     tensor("v", layer.v, trace.model.kv_heads);
+    finish(at);
   }
 
   [[nodiscard]] hdf5_id group(hid_t parent, const std::string& name) const {
