@@ -28,7 +28,7 @@ BOOST_AUTO_TEST_SUITE(faults)
 BOOST_AUTO_TEST_CASE(global_out_of_bounds) {
   expect_fault(
       "ld.param.u64 %x5, [test_in]; ld.global.u32 %r9, [%x5+32];",
-      {"kernel test", "PTX line 19", "ld.global.u32", "cta (0, 0, 0)", "warp 0", "lane 0",
+      {"kernel test", "PTX line 16", "ld.global.u32", "cta (0, 0, 0)", "warp 0", "lane 0",
        "out-of-bounds read of 4 bytes", "0 bytes past the end of the allocation of 32 bytes"});
   expect_fault("ld.param.u64 %x5, [test_in]; st.global.u32 [%x5+-4], %r0;",
                {"out-of-bounds write", "4 bytes before the allocation"});
@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(missing_lanes) {
 }
 BOOST_AUTO_TEST_CASE(unknown_instruction) {
   expect_fault("frobnicate.u32 %r4, %r0;",
-               {"module hand_written", "line 18", "unknown instruction 'frobnicate'"});
+               {"module hand_written", "line 16", "unknown instruction 'frobnicate'"});
   expect_fault("add.sparkling.u32 %r4, %r0, %r1;", {"unknown modifier '.sparkling'"});
   expect_fault("sin.approx.f32 %f0, %f1;", {"unknown instruction 'sin'"});
   expect_fault("div.approx.f32 %f0, %f1, %f2;", {"no exact model"});
