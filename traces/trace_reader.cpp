@@ -65,7 +65,9 @@ class trace_reader {
 
   [[noreturn]] void fail_damaged(std::string_view where) const {
     const std::string reason = hdf5_reason();
-    fail<truncated_error>(where, fmt::format("damaged, cannot be read ({})", reason), copy_again);
+    fail<truncated_error>(
+        where, fmt::format("cannot be read ({}): damaged, or newer than HDF5 1.10", reason),
+        copy_again);
   }
 
   hdf5_id take(hid_t id, hdf5_id::closer close, std::string_view where) const {
@@ -291,11 +293,12 @@ class trace_reader {
   // Every element is stored, in a form that cannot expand beyond what the file can hold.
   void check_storage(hid_t dataset, const std::string& where, std::int64_t size_bytes) const {
     const hdf5_id creation = take(H5Dget_create_plist(dataset), H5Pclose, where);
-    const H5D_layout_t layout = H5Pget_layout(creation.get());
-    if (layout == H5D_VIRTUAL || H5Pget_external_count(creation.get()) != 0) {
+    if (H5Pget_layout(creation.get()) == H5D_VIRTUAL ||
+        H5Pget_external_count(creation.get()) != 0) {
       fail<schema_error>(where, "its data lie in another file", follow_schema);
     }
     std::uint64_t ratio = 1;
+    bool has_checksum = false;
     for (int i = 0; i < H5Pget_nfilters(creation.get()); ++i) {
       unsigned flags = 0;
       unsigned config = 0;
@@ -304,13 +307,19 @@ class trace_reader {
                                                  &num_values, nullptr, 0, nullptr, &config);
       if (filter == H5Z_FILTER_DEFLATE) {
         ratio = max_deflate_ratio;
-      } else if (filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32) {
+      } else if (filter == H5Z_FILTER_FLETCHER32) {
+        has_checksum = true;
+      } else if (filter != H5Z_FILTER_SHUFFLE) {
         fail<schema_error>(where,
                            fmt::format("HDF5 filter {} is not shuffle, gzip or fletcher32", filter),
                            follow_schema);
       }
     }
     if (size_bytes == 0) return;
+    if (!has_checksum) {
+      fail<schema_error>(where, "is stored without fletcher32, damage would go unseen",
+                         follow_schema);
+    }
     const std::uint64_t stored = H5Dget_storage_size(dataset);
     const auto size = static_cast<std::uint64_t>(size_bytes);
     if (stored > file_bytes_ || size / ratio > stored) {
@@ -320,7 +329,7 @@ class trace_reader {
                                      size, stored, file_bytes_),
                          "the file is incomplete or damaged, record it again");
     }
-    if (layout == H5D_CHUNKED) check_chunks(dataset, creation.get(), where, size_bytes);
+    check_chunks(dataset, creation.get(), where, size_bytes);  // filters exist in chunks only
   }
 
   void check_chunks(hid_t dataset, hid_t creation, const std::string& where,

@@ -3,6 +3,9 @@
 
 #include "traces/trace_fixture.hpp"
 
+// HDF5 itself loses memory when it gives up on damaged metadata.
+extern "C" const char* __lsan_default_suppressions() { return "leak:H5FL__malloc\n"; }
+
 namespace kvproof::traces::test {
 
 namespace {
@@ -105,7 +108,7 @@ BOOST_AUTO_TEST_CASE(damaged_chunk_names_its_dataset) {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_bytes(folder / "damaged.h5", bytes);
   check_refused<truncated_error>(folder / "damaged.h5",
-                                 {"/layers/", "damaged, cannot be read (", "copy or record"});
+                                 {"/layers/", "cannot be read (", "): damaged", "copy or record"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
