@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<std::string_view, 8> regime_names = {
     "normal", "sharp", "drift", "tiny", "huge", "constant", "exact_halves", "zero_signs"};
-constexpr std::array<int, 6> gqa_ratios = {1, 2, 3, 4, 7, 8};
+constexpr std::array<int, 8> gqa_ratios = {1, 2, 3, 4, 5, 6, 7, 8};
 constexpr std::array<int, 2> head_dims = {64, 128};
 // Around every boundary of groups, tiles, pages and splits.
 constexpr std::array<std::int64_t, 10> boundary_lengths = {0,   1,   15,  16,   17,

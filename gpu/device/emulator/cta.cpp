@@ -231,14 +231,15 @@ class cta_runner {
         std::uint32_t m = mask;
         if (i.guard >= 0) m &= i.guard_negated ? ~w.predicates[i.guard] : w.predicates[i.guard];
         ++w.instructions;
+        --slice;
         if (i.control) {
           result = control(w, i, m, pc);
-          if (result != step::next) break;
+          if (result != step::next || slice <= 0) break;
           continue;
         }
         if (m != 0) result = i.run(w, i, m);
         ++pc;
-        if (result != step::next || --slice <= 0) break;
+        if (result != step::next || slice <= 0) break;
       }
       if (result != step::jump && result != step::exit) w.stack.back().pc = pc;
       if (result == step::yield) return true;
