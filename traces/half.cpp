@@ -1,6 +1,7 @@
 #include "traces/half.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace kvproof::traces {
@@ -8,19 +9,22 @@ namespace kvproof::traces {
 namespace {
 
 constexpr int fraction_bits = 10;
-constexpr int exponent_bias = 15;
 constexpr int min_exponent = -14;  // of normal halves; subnormals share its spacing
 constexpr double max_half = 65504.0;
 
 }  // namespace
 
 double half_to_double(half_bits bits) {
-  const int exponent = (bits & half_exponent_mask) >> fraction_bits;
-  const int fraction = bits & ((1 << fraction_bits) - 1);
-  const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
-  if (exponent == 31) return fraction != 0 ? std::nan("") : sign * HUGE_VAL;
-  const int significand = exponent == 0 ? fraction : fraction + (1 << fraction_bits);
-  return sign * std::ldexp(significand, std::max(exponent, 1) - exponent_bias - fraction_bits);
+  const std::uint64_t sign = std::uint64_t{bits & 0x8000u} << 48;
+  const unsigned exponent = (bits & half_exponent_mask) >> fraction_bits;
+  const std::uint64_t fraction = bits & ((1u << fraction_bits) - 1);
+  if (exponent == 0) {
+    const double magnitude = static_cast<double>(fraction) * 0x1p-24;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  // Bias 1023 instead of 15, 52 bits of fraction instead of 10.
+  const std::uint64_t wide = exponent == 31 ? 2047 : exponent + 1023 - 15;
+  return std::bit_cast<double>(sign | wide << 52 | fraction << 42);
 }
 
 half_bits finite_half(double x) {

@@ -26,6 +26,7 @@ constexpr double outlier_offset = 16.0;  // standard deviations of k
 constexpr double sink_advantage = 8.0;   // mean logit of the sink above that of other tokens
 constexpr double query_mean = 2.0;       // in a sink pair, before the head's own strength
 constexpr double max_sink_key = 24.0;    // keeps odd softmax scales in the range of fp16
+constexpr std::int64_t tokens_worth_threads = 64;  // below, starting them costs more
 constexpr double max_tail = 16.0;
 constexpr std::array<double, 4> sink_strength = {1.0, 0.5, 0.4, 0.3};  // of tokens 0, 1, 2, 3
 constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;
@@ -183,7 +184,7 @@ class synthesizer {
   [[nodiscard]] std::vector<half_bits> rotated(int heads, const Element& element) const {
     std::vector<half_bits> out(
         static_cast<std::size_t>(num_elements(num_tokens_, heads, model_.head_dim)));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (num_tokens_ >= tokens_worth_threads)
     for (std::int64_t token = 0; token < num_tokens_; ++token) {
       const std::vector<sine_cosine> turn = angles(token);
       for (int head = 0; head < heads; ++head) {
@@ -203,7 +204,7 @@ class synthesizer {
   [[nodiscard]] std::vector<half_bits> values(const element_hash& hash) const {
     const std::int64_t count = num_elements(num_tokens_, model_.kv_heads, model_.head_dim);
     std::vector<half_bits> out(static_cast<std::size_t>(count));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (num_tokens_ >= tokens_worth_threads)
     for (std::int64_t i = 0; i < count; ++i) {
       out[static_cast<std::size_t>(i)] = finite_half(noise(hash, i, 6));
     }

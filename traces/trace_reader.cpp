@@ -65,7 +65,9 @@ class trace_reader {
 
   [[noreturn]] void fail_damaged(std::string_view where) const {
     const std::string reason = hdf5_reason();
-    fail<truncated_error>(where, fmt::format("damaged, cannot be read ({})", reason), copy_again);
+    fail<truncated_error>(
+        where, fmt::format("cannot be read ({}): damaged, or newer than HDF5 1.10", reason),
+        copy_again);
   }
 
   hdf5_id take(hid_t id, hdf5_id::closer close, std::string_view where) const {
@@ -289,28 +291,42 @@ class trace_reader {
   }
 
   // Every element is stored, in a form that cannot expand beyond what the file can hold.
-  void check_storage(hid_t dataset, const std::string& where, std::int64_t size_bytes) const {
+  void check_storage(hid_t dataset, const std::string& where, std::int64_t size_bytes,
+                     unsigned element_bytes) const {
     const hdf5_id creation = take(H5Dget_create_plist(dataset), H5Pclose, where);
-    const H5D_layout_t layout = H5Pget_layout(creation.get());
-    if (layout == H5D_VIRTUAL || H5Pget_external_count(creation.get()) != 0) {
+    if (H5Pget_layout(creation.get()) == H5D_VIRTUAL ||
+        H5Pget_external_count(creation.get()) != 0) {
       fail<schema_error>(where, "its data lie in another file", follow_schema);
     }
     std::uint64_t ratio = 1;
+    unsigned checksum_mask = 0;  // bit i: filter i was skipped for a chunk
     for (int i = 0; i < H5Pget_nfilters(creation.get()); ++i) {
       unsigned flags = 0;
       unsigned config = 0;
-      std::size_t num_values = 0;
+      unsigned first_value = 0;
+      std::size_t num_values = 1;
       const H5Z_filter_t filter = H5Pget_filter2(creation.get(), static_cast<unsigned>(i), &flags,
-                                                 &num_values, nullptr, 0, nullptr, &config);
+                                                 &num_values, &first_value, 0, nullptr, &config);
       if (filter == H5Z_FILTER_DEFLATE) {
         ratio = max_deflate_ratio;
-      } else if (filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32) {
+      } else if (filter == H5Z_FILTER_FLETCHER32) {
+        checksum_mask |= 1u << i;
+      } else if (filter == H5Z_FILTER_SHUFFLE) {
+        if (first_value != element_bytes) {
+          fail<schema_error>(where, fmt::format("shuffle is for elements of {} bytes", first_value),
+                             follow_schema);
+        }
+      } else {
         fail<schema_error>(where,
                            fmt::format("HDF5 filter {} is not shuffle, gzip or fletcher32", filter),
                            follow_schema);
       }
     }
     if (size_bytes == 0) return;
+    if (checksum_mask == 0) {
+      fail<schema_error>(where, "is stored without fletcher32, damage would go unseen",
+                         follow_schema);
+    }
     const std::uint64_t stored = H5Dget_storage_size(dataset);
     const auto size = static_cast<std::uint64_t>(size_bytes);
     if (stored > file_bytes_ || size / ratio > stored) {
@@ -320,32 +336,58 @@ class trace_reader {
                                      size, stored, file_bytes_),
                          "the file is incomplete or damaged, record it again");
     }
-    if (layout == H5D_CHUNKED) check_chunks(dataset, creation.get(), where, size_bytes);
+    check_chunks(dataset, creation.get(), where, checksum_mask);
   }
 
+  // Asks for every chunk by its place: where the index has none, HDF5 would read zeros. Whatever
+  // has filters is chunked.
   void check_chunks(hid_t dataset, hid_t creation, const std::string& where,
-                    std::int64_t size_bytes) const {
+                    unsigned checksum_mask) const {
     const hdf5_id space = take(H5Dget_space(dataset), H5Sclose, where);
-    const hdf5_id type = take(H5Dget_type(dataset), H5Tclose, where);
     const int rank = H5Sget_simple_extent_ndims(space.get());
     std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
     std::vector<hsize_t> chunk(extents.size());
     H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
     if (H5Pget_chunk(creation, rank, chunk.data()) != rank) fail_damaged(where);
-    hsize_t chunk_bytes = H5Tget_size(type.get());  // HDF5 keeps it below 2^32
     hsize_t num_chunks = 1;
     for (std::size_t axis = 0; axis < extents.size(); ++axis) {
-      chunk_bytes *= chunk[axis];
+      if (chunk[axis] > extents[axis]) {
+        fail<schema_error>(where,
+                           fmt::format("its chunks [{}] are larger than its shape [{}]",
+                                       fmt::join(chunk, ", "), fmt::join(extents, ", ")),
+                           follow_schema);
+      }
       num_chunks *= (extents[axis] + chunk[axis] - 1) / chunk[axis];
     }
-    if (chunk_bytes > static_cast<hsize_t>(std::max(size_bytes, max_chunk_bytes))) {
-      fail<schema_error>(where, fmt::format("a chunk has {} bytes", chunk_bytes), follow_schema);
-    }
+    hsize_t num_indexed = 0;
+    if (H5Dget_num_chunks(dataset, space.get(), &num_indexed) < 0) fail_damaged(where);
     hsize_t num_stored = 0;
-    if (H5Dget_num_chunks(dataset, space.get(), &num_stored) < 0) fail_damaged(where);
+    std::vector<hsize_t> place(extents.size());
+    std::vector<unsigned char> raw;
+    for (hsize_t index = 0; index < num_chunks && num_indexed == num_chunks; ++index) {
+      hsize_t rest = index;
+      for (std::size_t axis = extents.size(); axis-- > 0;) {
+        const hsize_t along = (extents[axis] + chunk[axis] - 1) / chunk[axis];
+        place[axis] = rest % along * chunk[axis];
+        rest /= along;
+      }
+      hsize_t stored_bytes = 0;
+      std::uint32_t skipped_filters = 0;
+      if (H5Dget_chunk_storage_size(dataset, place.data(), &stored_bytes) < 0 ||
+          stored_bytes == 0 || stored_bytes > file_bytes_) {
+        continue;
+      }
+      raw.resize(stored_bytes);
+      if (H5Dread_chunk(dataset, H5P_DEFAULT, place.data(), &skipped_filters, raw.data()) < 0) {
+        fail_damaged(where);
+      }
+      num_stored += (skipped_filters & checksum_mask) == 0 ? 1 : 0;
+    }
     if (num_stored != num_chunks) {
       fail<truncated_error>(where,
-                            fmt::format("{} of {} chunks are stored", num_stored, num_chunks),
+                            fmt::format("its {} chunks are not all stored, each in its place with "
+                                        "a checksum ({} in the index, {} found)",
+                                        num_chunks, num_indexed, num_stored),
                             "writing it was not finished, or it is damaged; record it again");
     }
   }
@@ -353,7 +395,7 @@ class trace_reader {
   template <class Value>
   std::vector<Value> read_values(hid_t dataset, const std::string& where,
                                  std::int64_t count) const {
-    check_storage(dataset, where, count * static_cast<std::int64_t>(sizeof(Value)));
+    check_storage(dataset, where, count * static_cast<std::int64_t>(sizeof(Value)), sizeof(Value));
     std::vector<Value> values(static_cast<std::size_t>(count));
     const hdf5_id type = take(H5Dget_type(dataset), H5Tclose, where);
     if (count != 0 &&

@@ -72,8 +72,8 @@ hid_t half() { return float_type({15, 10, 5, 10, 15, H5T_ORDER_LE}); }
 
 struct dataset_options {
   std::vector<hsize_t> shape = {5, 2, 4};
-  std::vector<hsize_t> chunk = {};
-  std::function<void(hid_t)> creation = [](hid_t) {};
+  std::vector<hsize_t> chunk = {};  // empty: contiguous
+  std::function<void(hid_t)> creation = [](hid_t p) { H5Pset_fletcher32(p); };
   bool write = true;
   std::string dtype = "float16";  // empty: none
 };
@@ -85,7 +85,7 @@ void set_dataset(hid_t file, const char* path, hid_t type, const dataset_options
   const hid_t space = H5Screate_simple(rank, o.shape.data(), nullptr);
   const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
   if (!o.chunk.empty()) H5Pset_chunk(creation, rank, o.chunk.data());
-  o.creation(creation);
+  if (!o.chunk.empty() || !o.write) o.creation(creation);
   const hid_t dataset = H5Dcreate2(file, path, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
   BOOST_REQUIRE(dataset >= 0);
   if (o.write) {
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(device) {
 BOOST_AUTO_TEST_CASE(signature_and_garbage) {
   const scratch_folder folder;
   write_bytes(folder / "a.h5", "\x89HDF\r\n\x1a\n" + std::string(4000, 'x'));
-  check_refused<truncated_error>(folder / "a.h5", {"damaged, cannot be read ("});
+  check_refused<truncated_error>(folder / "a.h5", {"cannot be read (", "): damaged"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(accepts_other_layouts) {
   const spoiled_file file([](hid_t f) {
     set_text(f, "/", "model_name", "variable length");
     set_integer(f, "/", "schema_version", 1);
-    set_dataset(f, k, half());                                                // contiguous
+    set_dataset(f, k, half(), {.chunk = {5, 2, 4}});                          // no gzip
     set_dataset(f, "/layers/10/v", half(), {.chunk = {2, 1, 3}});             // cut channels
     set_dataset(f, "/layers/2/extra", H5Tcopy(H5T_STD_I8LE), {.dtype = ""});  // ignored
   });
@@ -352,14 +352,27 @@ BOOST_AUTO_TEST_CASE(foreign_filters) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(no_checksum) {
+  check_spoiled<schema_error>({": /layers/10/k: is stored without fletcher32", schema_remedy},
+                              [](hid_t f) { set_dataset(f, k, half()); });
+  check_spoiled<schema_error>({": /layers/10/k: is stored without fletcher32"}, [](hid_t f) {
+    set_dataset(f, k, half(),
+                {.chunk = {5, 2, 4}, .creation = [](hid_t p) { H5Pset_deflate(p, 6); }});
+  });
+}
+
 BOOST_AUTO_TEST_CASE(never_written) {
   check_spoiled<schema_error>({": /layers/10/k: 80 bytes of data cannot come from 0 stored bytes"},
                               [](hid_t f) {
                                 set_dataset(f, k, half(), {.chunk = {2, 2, 4}, .write = false});
                               });
   check_spoiled<truncated_error>(
-      {": /layers/10/k: 2 of 3 chunks are stored", "not finished"}, [](hid_t f) {
-        const auto compress = [](hid_t p) { H5Pset_deflate(p, 6); };
+      {": /layers/10/k: its 3 chunks are not all stored", "2 in the index", "not finished"},
+      [](hid_t f) {
+        const auto compress = [](hid_t p) {
+          H5Pset_deflate(p, 6);
+          H5Pset_fletcher32(p);
+        };
         set_dataset(f, k, half(), {.chunk = {2, 2, 4}, .creation = compress, .write = false});
         const hid_t dataset = H5Dopen2(f, k, H5P_DEFAULT);
         const hsize_t shape[] = {4, 2, 4};
@@ -380,34 +393,40 @@ BOOST_AUTO_TEST_CASE(never_written) {
 // 2^30 tokens of nothing: refused before memory is asked for.
 BOOST_AUTO_TEST_CASE(absurd_size) {
   constexpr std::int64_t tokens = 1 << 30;
-  const auto compress = [](hid_t p) { H5Pset_deflate(p, 6); };
+  const auto compress = [](hid_t p) {
+    H5Pset_deflate(p, 6);
+    H5Pset_fletcher32(p);
+  };
   check_spoiled<schema_error>(
       {": /token_ids: 4294967296 bytes of data cannot come from"}, [&](hid_t f) {
         set_integer(f, "/", "num_tokens", tokens);
         set_dataset(f, "/token_ids", H5Tcopy(H5T_STD_I32LE),
                     {.shape = {tokens}, .chunk = {1024}, .creation = compress, .write = false});
       });
-  check_spoiled<schema_error>({": /layers/10/k: a chunk has"}, [&](hid_t f) {
-    set_dataset(f, k, half(), {.shape = {5, 2, 4}, .chunk = {5, 2, 4}});
-    H5Ldelete(f, k, H5P_DEFAULT);
-    const hsize_t extent[] = {5, 2, 4};
-    const hsize_t unlimited[] = {H5S_UNLIMITED, H5S_UNLIMITED, H5S_UNLIMITED};
-    const hsize_t chunk[] = {1 << 22, 2, 8};
-    const hid_t space = H5Screate_simple(3, extent, unlimited);
-    const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_chunk(creation, 3, chunk);
-    H5Pset_deflate(creation, 1);
-    const hid_t type = half();
-    const hid_t dataset = H5Dcreate2(f, k, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
-    const std::vector<half_bits> zeros(40);
-    BOOST_REQUIRE(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()) >= 0);
-    H5Dclose(dataset);
-    H5Tclose(type);
-    H5Pclose(creation);
-    H5Sclose(space);
-    set_text(f, k, "dtype", "float16");
-    set_text(f, k, "axes", "token, head, channel");
-  });
+  check_spoiled<schema_error>(
+      {": /layers/10/k: its chunks [4194304, 2, 8] are larger than its shape [5, 2, 4]"},
+      [&](hid_t f) {
+        set_dataset(f, k, half(), {.shape = {5, 2, 4}, .chunk = {5, 2, 4}});
+        H5Ldelete(f, k, H5P_DEFAULT);
+        const hsize_t extent[] = {5, 2, 4};
+        const hsize_t unlimited[] = {H5S_UNLIMITED, H5S_UNLIMITED, H5S_UNLIMITED};
+        const hsize_t chunk[] = {1 << 22, 2, 8};
+        const hid_t space = H5Screate_simple(3, extent, unlimited);
+        const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_chunk(creation, 3, chunk);
+        H5Pset_deflate(creation, 1);
+        H5Pset_fletcher32(creation);
+        const hid_t type = half();
+        const hid_t dataset = H5Dcreate2(f, k, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+        const std::vector<half_bits> zeros(40);
+        BOOST_REQUIRE(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()) >= 0);
+        H5Dclose(dataset);
+        H5Tclose(type);
+        H5Pclose(creation);
+        H5Sclose(space);
+        set_text(f, k, "dtype", "float16");
+        set_text(f, k, "axes", "token, head, channel");
+      });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

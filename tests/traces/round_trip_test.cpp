@@ -2,9 +2,11 @@
 // bytes; a failed write leaves nothing behind.
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <functional>
+#include <thread>
 
 #include "traces/trace_fixture.hpp"
 
@@ -76,6 +78,15 @@ BOOST_AUTO_TEST_CASE(every_finite_half) {
     trace.layers[0].q[i] = static_cast<half_bits>(i < 31 * 1024 ? bits : bits | 0x8000);
   }
   check_round_trip(trace);
+}
+
+// HDF5 stamps objects with seconds unless told not to.
+BOOST_AUTO_TEST_CASE(bytes_do_not_depend_on_the_time) {
+  const scratch_folder folder;
+  write_attention_trace(folder / "a.h5", small_trace({}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  write_attention_trace(folder / "b.h5", small_trace({}));
+  BOOST_TEST(bytes_of(folder / "a.h5") == bytes_of(folder / "b.h5"));
 }
 
 BOOST_AUTO_TEST_CASE(replaces_an_older_file) {
