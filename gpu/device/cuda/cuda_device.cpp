@@ -1,14 +1,18 @@
 // A CUDA GPU through the driver API. One primary context; every call makes it current for its own
-// duration, so a device may be used from several threads. Kernels run asynchronously: a fault shows
-// at the next synchronising call, which names the kernels launched since the one before.
+// duration, and what the device object itself keeps is guarded, so a device may be used from
+// several threads. Kernels run asynchronously: a fault shows at the next synchronising call, which
+// names the kernels launched since the one before.
 #include "gpu/device/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "gpu/device/cuda/driver_api.hpp"
@@ -31,11 +35,33 @@ std::string name_of_error(const driver::api& cu, driver::result r) {
                                                                        : fmt::format("error {}", r);
 }
 
+std::string_view remedy_of(driver::result r) {
+  switch (r) {
+    case driver::out_of_memory:
+      return "close other programs on the GPU or choose a smaller case";
+    case driver::no_binary_for_gpu:
+      return "the kernels are built for sm_90a: use such a GPU or the emulator";
+    case driver::not_found:
+      return "the module has no entry of this name: compare the kernel table with the PTX";
+    case driver::launch_out_of_resources:
+      return "the CTA needs more registers, threads or shared memory than there are";
+    case driver::illegal_address:
+    case driver::launch_timeout:
+    case driver::device_assert:
+    case driver::illegal_instruction:
+    case driver::misaligned_address:
+    case driver::launch_failed:
+      return "a kernel broke and the device is lost to this process: run the case on the emulator, "
+             "which names the instruction";
+    default:
+      return "see nvidia-smi for the state of the GPU";
+  }
+}
+
 void check(const driver::api& cu, driver::result r, std::string_view call, std::string_view what) {
   if (r == driver::success) return;
-  throw spec::device_error(
-      fmt::format("CUDA {} failed with {} ({}); see nvidia-smi for the state of the GPU", call,
-                  name_of_error(cu, r), what));
+  throw spec::device_error(fmt::format("CUDA {} failed with {} ({}); {}", call,
+                                       name_of_error(cu, r), what, remedy_of(r)));
 }
 
 // Initialised driver with at least one device, or null with a reason. Throws when a driver is there
@@ -45,8 +71,11 @@ const driver::api* open_driver(const char* library, int* count, std::string* why
   const driver::api* const cu = driver::load(library, why_not);
   if (cu == nullptr) return nullptr;
   const driver::result r = cu->init(0);
-  if (r == driver::no_device) {
-    if (why_not != nullptr) *why_not = "the CUDA driver finds no device";
+  if (r == driver::no_device || r == driver::stub_library) {
+    if (why_not != nullptr) {
+      *why_not = r == driver::no_device ? "the CUDA driver finds no device"
+                                        : "the CUDA driver library is a stub to link against";
+    }
     return nullptr;
   }
   check(*cu, r, "cuInit", "the driver library is present but does not start");
@@ -93,8 +122,8 @@ class cuda_stream final : public stream {
  public:
   explicit cuda_stream(shared_context c) : context_(std::move(c)) {
     const cuda_context::current use(*context_);
-    check(context_->cu, context_->cu.stream_create(&handle, 1), "cuStreamCreate",
-          "a non-blocking stream");
+    // Ordered with the default stream, where copies and fills run.
+    check(context_->cu, context_->cu.stream_create(&handle, 0), "cuStreamCreate", "a stream");
   }
   ~cuda_stream() override { context_->cu.stream_destroy(handle); }
   driver::stream handle = nullptr;
@@ -157,7 +186,7 @@ class cuda_kernel final : public kernel {
     return value;
   }
   shared_context context_;
-  mutable int allowed_shared_ = 48 * 1024;
+  mutable std::atomic<int> allowed_shared_ = 48 * 1024;
 };
 
 class cuda_device final : public device {
@@ -200,8 +229,9 @@ class cuda_device final : public device {
     const auto size = static_cast<std::size_t>(std::max<std::int64_t>(size_bytes, 1));
     check(cu_, cu_.memory_allocate(&address, size), "cuMemAlloc",
           fmt::format("{} bytes", size_bytes));
-    check(cu_, cu_.fill_bytes(address, std::to_integer<unsigned char>(poison), size), "cuMemsetD8",
-          pending());
+    const driver::result r = cu_.fill_bytes(address, std::to_integer<unsigned char>(poison), size);
+    if (r != driver::success) cu_.memory_free(address);
+    check(cu_, r, "cuMemsetD8", pending());
     return device_ptr{address};
   }
   void deallocate(device_ptr p) noexcept override {
@@ -218,6 +248,7 @@ class cuda_device final : public device {
     finish("copy to the device");
     check(cu_, cu_.copy_to_device(static_cast<driver::device_address>(dst), src.data(), src.size()),
           "cuMemcpyHtoD", pending());
+    finish("copy to the device");  // the driver may return while it still moves a staged copy
   }
   void copy_to_host(std::span<std::byte> dst, device_ptr src) override {
     if (dst.empty()) return;
@@ -241,6 +272,7 @@ class cuda_device final : public device {
   [[nodiscard]] std::shared_ptr<kernel> load(const kernel_module& module,
                                              std::string_view entry) override {
     const cuda_context::current use(*context_);
+    const std::lock_guard lock(guard_);
     driver::function function = nullptr;
     const std::string name(entry);
     check(cu_, cu_.module_function(&function, module_of(module), name.c_str()),
@@ -295,8 +327,7 @@ class cuda_device final : public device {
                                        clustered ? 1u : 0u};
     // The driver copies the struct during the call and does not write to it.
     std::array<void*, 1> arguments = {const_cast<std::byte*>(params.data())};
-    if (std::find(unfinished_.begin(), unfinished_.end(), f.entry) == unfinished_.end())
-      unfinished_.push_back(f.entry);
+    remember(f.entry);
     check(
         cu_, cu_.launch(&config, f.handle, arguments.data(), nullptr), "cuLaunchKernelEx",
         fmt::format("{}, grid {}x{}x{}, block {}, {} bytes of shared memory", f.entry, shape.grid.x,
@@ -317,7 +348,14 @@ class cuda_device final : public device {
   [[nodiscard]] static driver::stream handle_of(stream* s) {
     return s == nullptr ? nullptr : static_cast<cuda_stream*>(s)->handle;
   }
+  void remember(const std::string& entry) {
+    const std::lock_guard lock(guard_);
+    if (std::find(unfinished_.begin(), unfinished_.end(), entry) == unfinished_.end()) {
+      unfinished_.push_back(entry);
+    }
+  }
   [[nodiscard]] std::string pending() const {
+    const std::lock_guard lock(guard_);
     return unfinished_.empty() ? "no kernel pending"
                                : fmt::format("kernels since the last synchronisation: {}",
                                              fmt::join(unfinished_, ", "));
@@ -325,29 +363,43 @@ class cuda_device final : public device {
   void finish(std::string_view why) {
     check(cu_, cu_.context_synchronize(), "cuCtxSynchronize",
           fmt::format("{}; {}", why, pending()));
+    const std::lock_guard lock(guard_);
     unfinished_.clear();
   }
 
+  // Modules are known by what they hold, not by where it lies: the caller may replace it.
   driver::module module_of(const kernel_module& m) {
-    const void* const image =
-        m.cubin.empty() ? static_cast<const void*>(m.ptx.data()) : m.cubin.data();
-    const auto found = modules_.find(image);
-    if (found != modules_.end()) return found->second;
+    const std::string_view image =
+        m.cubin.empty()
+            ? m.ptx
+            : std::string_view(reinterpret_cast<const char*>(m.cubin.data()), m.cubin.size());
+    if (const auto found = modules_.find(image); found != modules_.end()) return found->second;
     driver::module module = nullptr;
     if (!m.cubin.empty()) {
-      check(cu_, cu_.module_load(&module, image, 0, nullptr, nullptr), "cuModuleLoadDataEx",
-            fmt::format("cubin of module {}", m.name));
+      check(cu_, cu_.module_load(&module, m.cubin.data(), 0, nullptr, nullptr),
+            "cuModuleLoadDataEx", fmt::format("cubin of module {}", m.name));
     } else {
-      const std::string text(m.ptx);  // the driver wants a terminated string
-      std::vector<char> log(8192);
-      std::array<int, 2> options = {driver::jit_error_log_buffer,
-                                    driver::jit_error_log_buffer_size};
-      std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
-      const driver::result r =
-          cu_.module_load(&module, text.c_str(), 2, options.data(), values.data());
-      check(cu_, r, "cuModuleLoadDataEx", fmt::format("PTX of module {}: {}", m.name, log.data()));
+      module = compile(m);
     }
     modules_.emplace(image, module);
+    return module;
+  }
+
+  [[nodiscard]] driver::module compile(const kernel_module& m) const {
+    const std::string text(m.ptx);  // the driver wants a terminated string
+    std::array<char, 8192> log{};
+    std::array<int, 2> options = {driver::jit_error_log_buffer, driver::jit_error_log_buffer_size};
+    std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
+    driver::module module = nullptr;
+    const driver::result r =
+        cu_.module_load(&module, text.c_str(), static_cast<unsigned>(options.size()),
+                        options.data(), values.data());
+    if (r != driver::success) {
+      log.back() = 0;
+      std::string line = log.data();
+      std::replace(line.begin(), line.end(), '\n', ' ');
+      check(cu_, r, "cuModuleLoadDataEx", fmt::format("PTX of module {}: {}", m.name, line));
+    }
     return module;
   }
 
@@ -355,7 +407,8 @@ class cuda_device final : public device {
   driver::device id_ = 0;
   shared_context context_;
   device_info info_{};
-  std::map<const void*, driver::module> modules_;
+  mutable std::mutex guard_;                                    // of what follows
+  std::map<std::string, driver::module, std::less<>> modules_;  // by cubin or PTX
   std::vector<std::string> unfinished_;  // kernels launched since the last synchronisation
 };
 

@@ -24,7 +24,19 @@ using stream = stream_object*;
 using event = event_object*;
 
 inline constexpr result success = 0;
-inline constexpr result no_device = 100;  // CUDA_ERROR_NO_DEVICE
+// CUresult
+inline constexpr result out_of_memory = 2;
+inline constexpr result stub_library = 34;
+inline constexpr result no_device = 100;
+inline constexpr result no_binary_for_gpu = 209;
+inline constexpr result not_found = 500;
+inline constexpr result illegal_address = 700;
+inline constexpr result launch_out_of_resources = 701;
+inline constexpr result launch_timeout = 702;
+inline constexpr result device_assert = 710;
+inline constexpr result illegal_instruction = 715;
+inline constexpr result misaligned_address = 716;
+inline constexpr result launch_failed = 719;
 
 // CUdevice_attribute
 inline constexpr int attribute_multiprocessor_count = 16;
@@ -47,7 +59,7 @@ inline constexpr int launch_attribute_cluster_dimension = 4;
 struct launch_attribute {
   int id;
   char pad[4];
-  union {
+  union alignas(8) {
     char bytes[64];
     struct {
       unsigned x, y, z;
