@@ -1,0 +1,186 @@
+// The quantize kernels, run in the emulator, write the reference's pages bit for bit, however the
+// appends are cut, and touch no other byte.
+#include <fmt/format.h>
+
+#include <boost/test/unit_test.hpp>
+#include <string>
+
+#include "gpu/device/emulator/emulator.hpp"
+#include "gpu/launch/launch.hpp"
+#include "tests/gpu/launch/device_arrays.hpp"
+#include "tests/reference/formats/page_pool.hpp"
+#include "tests/reference/formats/seeded_values.hpp"
+
+namespace kvproof::tests {
+namespace {
+
+constexpr int batch = 2, kv_heads = 3, heads = batch * kv_heads;
+constexpr std::byte old_bytes{0xa5};  // what pages hold before
+
+// Rows of every kind: normal, any finite pattern, constant, only -0, ranges too small for a scale,
+// NaN, infinities, the widest range.
+std::vector<half_bits> rows(seeded_values& random, std::int64_t num_rows, int head_dim) {
+  std::vector<half_bits> x(static_cast<std::size_t>(num_rows * head_dim));
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    const std::int64_t kind = random.below(16);
+    const half_bits constant = random.finite_half();
+    for (int c = 0; c < head_dim; ++c) {
+      half_bits& e = x[static_cast<std::size_t>(row * head_dim + c)];
+      switch (kind) {
+        case 0:
+          e = random.finite_half();
+          break;
+        case 1:
+          e = constant;
+          break;
+        case 2:
+          e = 0x8000;
+          break;
+        case 3:
+          e = static_cast<half_bits>(random.below(2) * 0x8000);
+          break;
+        case 4:
+          e = static_cast<half_bits>(0x8000 * random.below(2) + random.below(40));
+          break;
+        case 5:
+          e = random.below(2) != 0 ? 0x7bff : 0xfbff;
+          break;
+        default:
+          e = random.normal_half();
+          break;
+      }
+    }
+    if (kind == 6) x[static_cast<std::size_t>(row * head_dim + random.below(head_dim))] = 0x7e01;
+    if (kind == 7) x[static_cast<std::size_t>(row * head_dim + random.below(head_dim))] = 0xfc00;
+  }
+  // Tiles of 16 rows of one kind, so that the groups of int2_g16 keys are special too.
+  for (std::int64_t row = 16; row + 16 <= num_rows; row += 48) {
+    const std::int64_t kind = random.below(3);
+    for (std::int64_t i = row * head_dim; i < (row + 16) * head_dim; ++i) {
+      x[static_cast<std::size_t>(i)] =
+          kind == 0 ? half_bits{0x8000}
+                    : static_cast<half_bits>(kind == 1 ? random.below(3)
+                                                       : 0x8000 * random.below(2) + 0x7bff);
+    }
+  }
+  return x;
+}
+
+// Appends [head] tokens a step on the device and in the reference; the caches are compared after
+// every step. steps[i] is the number of new tokens of head 0; other heads add or skip some.
+void check_appends(spec::format_id id, int head_dim, const std::vector<std::int64_t>& steps,
+                   std::uint64_t seed) {
+  const spec::kv_format& format = spec::format_of(id);
+  const std::string name = fmt::format("{} d{} seed {}", format.name, head_dim, seed);
+  seeded_values random(seed);
+  const std::int64_t unit = format.token_granularity;
+  std::int64_t longest = 0;
+  for (const std::int64_t n : steps) longest += n + 3 * unit;
+  const std::int64_t max_pages = spec::pages_for_tokens(longest) + 1;
+  const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
+
+  const auto dev = gpu::emulator::open({});
+  std::vector<page_pool> pools;
+  std::vector<std::int32_t> table;
+  for (int h = 0; h < heads; ++h) {
+    pools.emplace_back(format, head_dim, max_pages, old_bytes);
+    for (std::int64_t page = 0; page < max_pages; ++page)  // heads interleaved, last page first
+      table.push_back(static_cast<std::int32_t>((max_pages - 1 - page) * heads + h));
+  }
+  const std::size_t num_pages = static_cast<std::size_t>(max_pages) * heads;
+  const device_array<std::byte> device_pages(
+      *dev, std::vector<std::byte>(num_pages * page_bytes, old_bytes));
+  const device_array<std::int32_t> device_table(*dev, table);
+
+  std::vector<std::int64_t> lengths(heads, 0);
+  for (std::size_t step = 0; step < steps.size(); ++step) {
+    std::vector<std::int32_t> first, count;
+    std::int64_t most = 0;
+    for (int h = 0; h < heads; ++h) {
+      const std::int64_t n = h == 1 && step % 2 == 0 ? 0 : steps[step] + (h % 4) * unit;
+      first.push_back(static_cast<std::int32_t>(lengths[static_cast<std::size_t>(h)]));
+      count.push_back(static_cast<std::int32_t>(n));
+      most = std::max(most, n);
+    }
+    // [batch][token][kv_heads][head_dim], a row of 8 elements of padding behind each token
+    const std::int64_t stride_token = std::int64_t{kv_heads} * head_dim + 8;
+    const auto size = static_cast<std::size_t>(batch * most * stride_token);
+    std::vector<half_bits> k(size, 0x7e00), v(size, 0x7e00);
+    for (int h = 0; h < heads; ++h) {
+      const std::int64_t n = count[static_cast<std::size_t>(h)];
+      const std::vector<half_bits> keys = rows(random, n, head_dim),
+                                   values = rows(random, n, head_dim);
+      for (std::int64_t t = 0; t < n; ++t) {
+        const std::ptrdiff_t to =
+            (h / kv_heads * most + t) * stride_token + h % kv_heads * head_dim;
+        std::copy_n(keys.begin() + t * head_dim, head_dim, k.begin() + to);
+        std::copy_n(values.begin() + t * head_dim, head_dim, v.begin() + to);
+      }
+      reference::append_tokens(format, head_dim, keys, values, lengths[static_cast<std::size_t>(h)],
+                               pools[static_cast<std::size_t>(h)].writable());
+      lengths[static_cast<std::size_t>(h)] += n;
+    }
+    const device_array<half_bits> device_k(*dev, k), device_v(*dev, v);
+    const device_array<std::int32_t> device_first(*dev, first), device_count(*dev, count);
+
+    gpu::quantize_args a{};
+    a.format = id;
+    a.head_dim = head_dim;
+    a.batch = batch;
+    a.kv_heads = kv_heads;
+    a.max_new_tokens = static_cast<int>(most);
+    a.k = device_k.get();
+    a.v = device_v.get();
+    a.stride_batch = most * stride_token;
+    a.stride_token = stride_token;
+    a.stride_head = head_dim;
+    a.first_token = device_first.get();
+    a.num_new = device_count.get();
+    a.page_table = device_table.get();
+    a.max_pages = static_cast<int>(max_pages);
+    a.pages = device_pages.get();
+    gpu::quantize(*dev, a);
+    dev->synchronize();
+
+    const std::vector<std::byte> actual = device_pages.read();
+    std::size_t different = 0;
+    std::string where;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const std::size_t head = i / static_cast<std::size_t>(max_pages),
+                        page = i % static_cast<std::size_t>(max_pages);
+      const std::size_t base = static_cast<std::size_t>(table[i]) * page_bytes;
+      for (std::size_t b = 0; b < page_bytes; ++b) {
+        if (actual[base + b] == pools[head].bytes[page][b]) continue;
+        if (different++ == 0)
+          where = fmt::format("first: head {} page {} byte {}: {:02x}, not {:02x}", head, page, b,
+                              static_cast<int>(actual[base + b]),
+                              static_cast<int>(pools[head].bytes[page][b]));
+      }
+    }
+    BOOST_TEST(different == 0u,
+               name << " step " << step << ": " << different << " bytes differ; " << where);
+    BOOST_TEST(device_pages.canaries_live());
+  }
+}
+
+std::vector<std::int64_t> in_units(std::vector<std::int64_t> steps, std::int64_t unit) {
+  for (std::int64_t& n : steps) n = (n + unit - 1) / unit * unit;
+  return steps;
+}
+
+void sweep(spec::format_id id, int head_dim) {
+  const std::int64_t unit = spec::format_of(id).token_granularity;
+  check_appends(id, head_dim, in_units({1, 1, 1, 13, 1, 47, 1, 63, 64, 65}, unit), 1);
+  check_appends(id, head_dim, in_units({16, 16, 128, 1, 128, 7}, unit), 2);
+  check_appends(id, head_dim, in_units({641, 1, 1, 300}, unit), 3);
+}
+
+BOOST_AUTO_TEST_CASE(int2_g16_d64) { sweep(spec::format_id::int2_g16, 64); }
+BOOST_AUTO_TEST_CASE(int2_g16_d128) { sweep(spec::format_id::int2_g16, 128); }
+BOOST_AUTO_TEST_CASE(k8v4_d64) { sweep(spec::format_id::k8v4, 64); }
+BOOST_AUTO_TEST_CASE(k8v4_d128) { sweep(spec::format_id::k8v4, 128); }
+BOOST_AUTO_TEST_CASE(k4v2_d64) { sweep(spec::format_id::k4v2, 64); }
+BOOST_AUTO_TEST_CASE(k4v2_d128) { sweep(spec::format_id::k4v2, 128); }
+
+}  // namespace
+}  // namespace kvproof::tests

@@ -1,0 +1,264 @@
+// Launchers refuse every argument outside their contract, by name and before anything is launched,
+// and turn good arguments into one launch.
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gpu/kernels/kernel_params.hpp"
+#include "gpu/launch/launch.hpp"
+#include "reference/spec/error.hpp"
+
+namespace kvproof::gpu {
+namespace {
+
+class counted_kernel : public kernel {
+ public:
+  [[nodiscard]] kernel_facts facts() const override { return {}; }
+  [[nodiscard]] int max_ctas_per_multiprocessor(int, int) const override { return 2; }
+};
+
+// Launches nothing: keeps what it was asked for.
+class recording_device : public device {
+ public:
+  [[nodiscard]] device_info info() const override {
+    return {device_kind::emulator, "recorder", 90, num_multiprocessors, 0, 0, 232448, ""};
+  }
+  [[nodiscard]] device_ptr allocate(std::int64_t) override { return {}; }
+  void deallocate(device_ptr) noexcept override {}
+  void copy_to_device(device_ptr, std::span<const std::byte>) override {}
+  void copy_to_host(std::span<std::byte>, device_ptr) override {}
+  void fill(device_ptr, std::byte, std::int64_t) override {}
+  [[nodiscard]] std::shared_ptr<kernel> load(const kernel_module&, std::string_view e) override {
+    entry = e;
+    return std::make_shared<counted_kernel>();
+  }
+  [[nodiscard]] std::shared_ptr<stream> create_stream() override { return nullptr; }
+  [[nodiscard]] std::shared_ptr<event> create_event() override { return nullptr; }
+  void record(event&, stream*) override {}
+  [[nodiscard]] double elapsed_us(event&, event&) override { return 0; }
+  void launch(kernel&, const launch_shape& s, std::span<const std::byte> p, stream*) override {
+    ++launches;
+    shape = s;
+    params.assign(p.begin(), p.end());
+  }
+  void synchronize() override { ++synchronizations; }
+
+  int num_multiprocessors = 10;
+  int launches = 0, synchronizations = 0;
+  std::string entry;
+  launch_shape shape;
+  std::vector<std::byte> params;
+};
+
+device_ptr at(std::uint64_t address) { return device_ptr{address}; }
+
+decode_args good_decode() {
+  decode_args a{};
+  a.format = spec::format_id::k8v4;
+  a.head_dim = 128;
+  a.batch = 2;
+  a.kv_heads = 3;
+  a.gqa_ratio = 4;
+  a.softmax_scale = 0.125f;
+  a.max_quantized = 9000;
+  a.q = at(0x1000);
+  a.page_table = at(0x2000);
+  a.max_pages = 141;
+  a.pages = at(0x3000);
+  a.num_quantized = at(0x4000);
+  a.num_recent = at(0x5000);
+  a.recent_k = at(0x6000);
+  a.recent_v = at(0x7000);
+  a.recent_capacity = 128;
+  a.out = at(0x8000);
+  a.state = at(0x9000);
+  a.scores = at(0xa000);
+  a.score_capacity = 9128;
+  a.workspace = at(0xb000);
+  return a;
+}
+
+quantize_args good_quantize() {
+  quantize_args a{};
+  a.format = spec::format_id::int2_g16;
+  a.head_dim = 64;
+  a.batch = 2;
+  a.kv_heads = 3;
+  a.max_new_tokens = 128;
+  a.k = at(0x1000);
+  a.v = at(0x2000);
+  a.stride_batch = 128 * 3 * 64;
+  a.stride_token = 3 * 64;
+  a.stride_head = 64;
+  a.first_token = at(0x3000);
+  a.num_new = at(0x4000);
+  a.page_table = at(0x5000);
+  a.max_pages = 9;
+  a.pages = at(0x6000);
+  return a;
+}
+
+template <class Args>
+struct bad {
+  std::string message;  // part of it
+  std::function<void(Args&)> spoil;
+};
+
+template <class Args>
+void check_refused(const Args& good, const std::vector<bad<Args>>& cases,
+                   void (*launcher)(device&, const Args&, stream*)) {
+  for (const bad<Args>& c : cases) {
+    recording_device dev;
+    Args a = good;
+    c.spoil(a);
+    std::string what = "nothing was thrown";
+    try {
+      launcher(dev, a, nullptr);
+    } catch (const spec::contract_error& e) {
+      what = e.what();
+    }
+    BOOST_TEST((what.find(c.message) != std::string::npos),
+               "expected \"" << c.message << "\", got \"" << what << '"');
+    BOOST_TEST(dev.launches == 0, c.message);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(decode_refuses) {
+  using args = decode_args;
+  const float infinity = std::numeric_limits<float>::infinity();
+  check_refused<args>(
+      good_decode(),
+      {
+          {"gqa ratio 9 is not supported: 1..8", [](args& a) { a.gqa_ratio = 9; }},
+          {"gqa ratio 0 is not supported: 1..8", [](args& a) { a.gqa_ratio = 0; }},
+          {"head_dim 96 is not supported: 64 or 128", [](args& a) { a.head_dim = 96; }},
+          {"batch is -1", [](args& a) { a.batch = -1; }},
+          {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
+          {"max_quantized is -1", [](args& a) { a.max_quantized = -1; }},
+          {"max_pages is 140, must be at least 141", [](args& a) { a.max_pages = 140; }},
+          {"recent_capacity is -8", [](args& a) { a.recent_capacity = -8; }},
+          {"recent_capacity is 12", [](args& a) { a.recent_capacity = 12; }},
+          {"softmax_scale", [](args& a) { a.softmax_scale = 0; }},
+          {"softmax_scale", [=](args& a) { a.softmax_scale = infinity; }},
+          {"softmax_scale", [=](args& a) { a.softmax_scale = infinity - infinity; }},
+          {"q is null", [](args& a) { a.q = {}; }},
+          {"q is 0x1002", [](args& a) { a.q = at(0x1002); }},
+          {"page_table is null", [](args& a) { a.page_table = {}; }},
+          {"page_table is 0x2002", [](args& a) { a.page_table = at(0x2002); }},
+          {"pages is null", [](args& a) { a.pages = {}; }},
+          {"pages is 0x3040", [](args& a) { a.pages = at(0x3040); }},
+          {"num_quantized is null", [](args& a) { a.num_quantized = {}; }},
+          {"num_recent is null", [](args& a) { a.num_recent = {}; }},
+          {"recent_k is null", [](args& a) { a.recent_k = {}; }},
+          {"recent_k is 0x6008", [](args& a) { a.recent_k = at(0x6008); }},
+          {"recent_v is null", [](args& a) { a.recent_v = {}; }},
+          {"out is null", [](args& a) { a.out = {}; }},
+          {"state is null", [](args& a) { a.state = {}; }},
+          {"state is 0x9004", [](args& a) { a.state = at(0x9004); }},
+          {"scores is 0xa004", [](args& a) { a.scores = at(0xa004); }},
+          {"score_capacity is 8999", [](args& a) { a.score_capacity = 8999; }},
+          {"workspace is null", [](args& a) { a.workspace = {}; }},
+          {"workspace is 0xb010", [](args& a) { a.workspace = at(0xb010); }},
+          {"max_quantized is too long",
+           [](args& a) {
+             a.max_quantized = std::numeric_limits<int>::max();
+             a.max_pages = std::numeric_limits<int>::max();
+             a.score_capacity = std::numeric_limits<std::int64_t>::max();
+           }},
+      },
+      decode);
+}
+
+BOOST_AUTO_TEST_CASE(quantize_refuses) {
+  using args = quantize_args;
+  check_refused<args>(good_quantize(),
+                      {
+                          {"head_dim 32 is not supported", [](args& a) { a.head_dim = 32; }},
+                          {"batch is -1", [](args& a) { a.batch = -1; }},
+                          {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
+                          {"max_new_tokens is -1", [](args& a) { a.max_new_tokens = -1; }},
+                          {"max_pages is 0", [](args& a) { a.max_pages = 0; }},
+                          {"k is null", [](args& a) { a.k = {}; }},
+                          {"k is 0x1008", [](args& a) { a.k = at(0x1008); }},
+                          {"v is null", [](args& a) { a.v = {}; }},
+                          {"v is 0x2008", [](args& a) { a.v = at(0x2008); }},
+                          {"stride", [](args& a) { a.stride_batch += 4; }},
+                          {"stride", [](args& a) { a.stride_token += 4; }},
+                          {"stride", [](args& a) { a.stride_head += 4; }},
+                          {"stride", [](args& a) { a.stride_token = -192; }},
+                          {"first_token is null", [](args& a) { a.first_token = {}; }},
+                          {"num_new is null", [](args& a) { a.num_new = {}; }},
+                          {"page_table is null", [](args& a) { a.page_table = {}; }},
+                          {"pages is null", [](args& a) { a.pages = {}; }},
+                          {"pages is 0x6040", [](args& a) { a.pages = at(0x6040); }},
+                          {"65535", [](args& a) { a.batch = 30000; }},
+                      },
+                      quantize);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
+  recording_device dev;
+  decode_args d = good_decode();
+  d.batch = 0;
+  decode(dev, d);
+  d = good_decode();
+  d.kv_heads = 0;
+  decode(dev, d);
+  quantize_args q = good_quantize();
+  q.max_new_tokens = 0;
+  quantize(dev, q);
+  q = good_quantize();
+  q.batch = 0;
+  quantize(dev, q);
+  q = good_quantize();
+  q.kv_heads = 0;
+  quantize(dev, q);
+  BOOST_TEST(dev.launches == 0);
+}
+
+BOOST_AUTO_TEST_CASE(workspace_holds_tickets_and_partials) {
+  const decode_args a = good_decode();
+  // 8192 tokens are 8 splits of 1024, more than the 5 of 9000 tokens; the recent part is one more.
+  const std::int64_t partials = std::int64_t{2} * 3 * (8 + 1) * 4 * (128 + 2) * 4;
+  BOOST_TEST(decode_workspace_bytes(a) == 256 + partials);
+}
+
+BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
+  if (kernel_entries().empty()) return;
+  recording_device dev;
+  const decode_args a = good_decode();
+  decode(dev, a);
+  BOOST_TEST(dev.launches == 1);
+  BOOST_TEST(dev.synchronizations == 0);
+  BOOST_TEST(dev.entry == "decode_k8v4_d128_g4_kernel");
+  BOOST_TEST(dev.shape.block.x == 128u);
+  BOOST_TEST(dev.shape.grid.x == 20u);  // 10 multiprocessors x 2 CTAs, of 54 work items
+  decode_params p{};
+  BOOST_REQUIRE(dev.params.size() == sizeof p);
+  std::memcpy(&p, dev.params.data(), sizeof p);
+  BOOST_TEST(p.max_splits == 9);
+  BOOST_TEST(p.work_items == 54);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(p.tickets) == 0xb000u);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(p.partials) == 0xb100u);
+  BOOST_TEST(p.c == static_cast<float>(0.125 * 1.4426950408889634));
+
+  dev.num_multiprocessors = 132;  // more CTAs than work: one a work item
+  decode(dev, a);
+  BOOST_TEST(dev.shape.grid.x == 54u);
+  dev.num_multiprocessors = 3;  // a head for every CTA that fits: one CTA a head
+  decode(dev, a);
+  BOOST_TEST(dev.shape.grid.x == 6u);
+
+  quantize(dev, good_quantize());
+  BOOST_TEST(dev.launches == 4);
+  BOOST_TEST(dev.entry == "quantize_int2_g16_d64_kernel");
+  BOOST_TEST(dev.shape.grid.x == 3u);  // 128 tokens that start inside a page touch three
+  BOOST_TEST(dev.shape.grid.y == 6u);
+  BOOST_TEST(dev.shape.block.x == 128u);
+}
+
+}  // namespace
+}  // namespace kvproof::gpu
