@@ -9,6 +9,10 @@ MINUS_INFINITY = "0fFF800000"
 TRACE_LAYER = "smollm2-135m-instruct/layer09"
 
 
+def head_dim(k):
+    return 128 if "_d128_" in k.name else 64
+
+
 def num_quantized(k):
     return k.copies(k.loads_through("num_quantized"))
 
@@ -80,7 +84,7 @@ def page_stride_in_wrong_unit(k):
 @mutant(DECODE, on=[k4v2(128, 3), int2(128, 4)], case="boundaries", expect=failed("out"))
 def query_of_the_next_head(k):
     """A query column holds the next query head of the group."""
-    move_address(k.loads_through("q"), 2 * (128 if "_d128_" in k.name else 64))
+    move_address(k.loads_through("q"), 2 * head_dim(k))
 
 
 @mutant(DECODE, on=[k8v4(64, 8), k4v2(128, 4)], case="boundaries", expect=failed("out"))
@@ -92,7 +96,8 @@ def scale_of_the_next_token(k):
 @mutant(DECODE, on=[int2(128, 4), int2(64, 3)], case="boundaries", expect=failed("out"))
 def scale_of_the_next_tile(k):
     """A group's scales are those of the next tile of 16 tokens."""
-    move_address(k.op(r"ld\.shared\.v4\.[ub]32").read_by(k.op(r"mul\.rn\.f16x2")), 2 * (128 if "_d128_" in k.name else 64))
+    scales = k.op(r"ld\.shared\.v4\.[ub]32").read_by(k.op(r"mul\.rn\.f16x2"))
+    move_address(scales, 2 * head_dim(k))
 
 
 @mutant(DECODE, on=[k4v2(128, 4)], case="sharp", expect=failed("out"))
@@ -262,7 +267,7 @@ def strands_written_before_they_are_read(k):
     k.op(r"bar\.sync|barrier\.sync.*").before(k.op(r"st\.shared\.f32").nth(0)).nth(-1).drop()
 
 
-@mutant(DECODE, on=[k8v4(64, 3)], case="boundaries", expect=failed("out"))
+@mutant(DECODE, on=[k8v4(64, 3), k4v2(128, 4)], case="sharp", expect=failed("out"))
 def next_head_overtakes(k):
     """No barrier between a CTA's last reads for one head and its first writes for the next."""
     k.op(r"bar\.sync|barrier\.sync.*").nth(0).drop()

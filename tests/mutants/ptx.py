@@ -7,9 +7,11 @@ Registers are followed without control flow: nvcc's PTX writes most of them once
 import re
 
 REGISTER = re.compile(r"%[a-z]+\d+\b")
-STATEMENT = re.compile(r"^(?P<indent>\s*\{?\s*)(?P<guard>@!?%p\d+\s+)?(?P<opcode>[a-z][\w.:]*)\s+(?P<operands>.*?);\s*\}?\s*$")
+STATEMENT = re.compile(
+    r"^\s*\{?\s*(?P<guard>@!?%p\d+\s+)?(?P<opcode>[a-z][\w.:]*)\s+(?P<operands>.*?);\s*\}?\s*$")
 WRITES_NOTHING = re.compile(r"^(st|red|bar|bra|ret|membar|fence|cp|prefetch|mbarrier\.(init|inval|arrive|expect))\b")
-INTEGER_ARITHMETIC = re.compile(r"^(add|sub|mul|mad|shl|shr|and|or|xor|min|max|neg|selp|cvt|cvta|mov|div|rem)\..*[subx](16|32|64)$")
+INTEGER_ARITHMETIC = re.compile(
+    r"^(add|sub|mul|mad|shl|shr|and|or|xor|min|max|neg|selp|cvt|cvta|mov|div|rem)\..*[subx](16|32|64)$")
 COPY = re.compile(r"^(mov|cvt|cvta)\.")
 
 

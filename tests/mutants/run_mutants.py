@@ -29,17 +29,17 @@ class Modules:
     """The PTX files of a build, and the layout of the parameter structs."""
 
     def __init__(self, folder, params_header):
-        self.texts = [p.read_text() for p in sorted(pathlib.Path(folder).glob("*.ptx"))]
+        self.texts = {p.name: p.read_text() for p in sorted(pathlib.Path(folder).glob("*.ptx"))}
         header = pathlib.Path(params_header).read_text()
         self.fields = {role: ptx.read_fields(header, f"{role}_params") for role in ("decode", "quantize")}
 
     def kernel(self, role, target):
         """A fresh copy to edit."""
         entry = target.entry(role)
-        for text in self.texts:
-            if f".entry {entry}(" in text:
-                return ptx.read_entry(text, entry, self.fields[role])
-        raise ptx.AnchorLost(f"kernel {entry} in any PTX file of the build")
+        holders = [name for name, text in self.texts.items() if f".entry {entry}(" in text]
+        if len(holders) != 1:
+            raise ptx.AnchorLost(f"kernel {entry} in exactly one PTX file of the build, found {holders}; build afresh")
+        return ptx.read_entry(self.texts[holders[0]], entry, self.fields[role])
 
 
 def verify(kvproof, kernel_file, case):
@@ -80,8 +80,12 @@ class Row:
 
 def run_control(arguments, modules, folder, role, target, case):
     entry = target.entry(role)
+    try:
+        text = modules.kernel(role, target).text()
+    except ptx.AnchorLost as lost:
+        return Row("(unmutated)", entry, "LOST", f"nothing in the build is: {lost}", False)
     file = folder / f"{entry}.control_{case.replace('/', '_')}.ptx"
-    file.write_text(modules.kernel(role, target).text())
+    file.write_text(text)
     verdict, code, detail = verify(arguments.kvproof, file, case)
     good = (verdict, code) == ("PASSED", 0)
     return Row("(unmutated)", entry, verdict, f"{case} {detail}".strip(), good)

@@ -186,8 +186,10 @@ class Driving(unittest.TestCase):
         self.assertRegex(text, r"BAD  \(unmutated\) .* NOT RUN")
 
     def test_a_kernel_that_was_not_built_is_lost(self):
-        with self.assertRaisesRegex(ptx.AnchorLost, "quantize_k2v1_d64_kernel"):
-            MODULES.kernel("quantize", definitions.Target("k2v1", 64, 0))
+        code, text = self.outcome(self.truncate, definitions.failed("pages"), target=definitions.Target("k2v1", 64, 0))
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"BAD  \(unmutated\) .*quantize_k2v1_d64_kernel +LOST")
+        self.assertRegex(text, r"BAD  candidate .* LOST")
 
 
 if __name__ == "__main__":
