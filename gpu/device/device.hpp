@@ -53,6 +53,10 @@ struct launch_shape {
   extent3 block;
   extent3 cluster;
   std::uint32_t dynamic_shared_bytes = 0;
+  // The kernel may be set up while the one before it in the stream still runs (programmatic
+  // dependent launch); it must wait for that one itself, by griddepcontrol.wait. The emulator
+  // ignores it.
+  bool overlaps_previous = false;
 };
 
 // Facts about a loaded kernel, as far as the device knows them (the emulator: what the PTX says).

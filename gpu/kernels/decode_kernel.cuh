@@ -7,10 +7,11 @@
 // for its whole GQA group. Lane layout of an MMA result: g = lane / 4 is the row (token or channel;
 // +8 in the second half), t = lane % 4 holds the queries 2t and 2t + 1.
 //
-// The grid may have any size: each CTA takes a contiguous range of all (head, split) items. A CTA
-// that owns all splits of a head folds them in registers; otherwise each split leaves a partial and
-// the CTA that completes the head's ticket folds them in the same order. Either way the bits are a
-// function of the lengths alone.
+// The grid may have any size: each CTA takes a contiguous range of all (head, split) items, cut
+// into segments: consecutive splits of one head. The ring runs on across splits and segments, so
+// memory never waits for the end of one. A CTA that owns all splits of a head folds them in
+// registers; otherwise each split leaves a partial and the CTA that completes the head's ticket
+// folds them in the same order. Either way the bits are a function of the lengths alone.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "gpu/kernels/decode_shape.hpp"
 #include "gpu/kernels/kernel_params.hpp"
 #include "gpu/kernels/page_layout.cuh"
 #include "gpu/kernels/ptx.cuh"
@@ -25,29 +27,19 @@
 
 namespace kvproof::gpu {
 
-constexpr int decode_warps = spec::strands_per_split;
-constexpr int decode_threads = 32 * decode_warps;
 constexpr int query_columns = spec::max_gqa_ratio;
 
-// Shared memory of an SM is 228 KB, 1 KB of it reserved a CTA. Two CTAs hide each other's split
-// ends, so the ring is as deep as two CTAs allow, at least two pages a warp; where not even that
-// fits, one CTA with a deeper ring.
 template <spec::format_id Format, int HeadDim, int Ratio>
 struct decode_policy {
   using layout = page_layout<Format, HeadDim>;
   static constexpr int head_dim = HeadDim;
   static constexpr int ratio = Ratio;  // G
-  static constexpr int exchange_stride =
-      HeadDim + 4;  // floats a row; +4 keeps rows off each other's banks
-  static constexpr int exchange_bytes = decode_warps * Ratio * exchange_stride * 4;
-  static constexpr int stage_bytes = decode_warps * layout::bytes;  // of all four rings
-  static constexpr int half_sm_bytes =
-      233472 / 2 - 1024 - 768;  // less the reserve and the static arrays
-  static constexpr int stages_of_two = (half_sm_bytes - exchange_bytes) / stage_bytes;
-  static constexpr int ctas = stages_of_two >= 2 ? 2 : 1;
-  static constexpr int stages = ctas == 2 ? (stages_of_two > 4 ? 4 : stages_of_two) : 4;
-  static constexpr int dynamic_shared_bytes = stages * stage_bytes + exchange_bytes;
-  static_assert(dynamic_shared_bytes + 1024 <= 232448, "one CTA must fit");
+  static constexpr decode_shape shape = decode_shape_of(layout::bytes, HeadDim, Ratio);
+  static constexpr int ctas = shape.ctas_per_sm;
+  static constexpr int stages = shape.stages;
+  static constexpr int stage_bytes = decode_warps * layout::bytes;
+  static constexpr int exchange_stride = shape.exchange_stride;
+  static constexpr int query_bytes = decode_query_bytes(HeadDim);
 };
 
 namespace decode_detail {
@@ -117,41 +109,59 @@ __device__ __forceinline__ tile_probabilities probabilities(const float (&s)[4],
           ex2(__fsub_rn(s[3], a.m1))};
 }
 
-// Queries as the N = 8 operand of MMA: q as stored, and q' (kv_formats.md section 5).
+// Queries as the N = 8 operand of MMA, in shared memory (registers are scarcer): fragments
+// [group][lane] of 8 bytes, q' (kv_formats.md section 5) and, for group16 whose zero terms need it,
+// q as stored. The four warps share them.
 template <class Policy>
 struct queries {
   static constexpr int groups = Policy::layout::groups;
   static constexpr int key_bits = Policy::layout::key_bits;
   static constexpr int common_exponent = key_bits == 2 ? 20 : 24;  // E
-  std::uint32_t q[groups][2];
-  std::uint32_t scaled[groups][2];
-  float qz0 = 0, qz1 = 0;  // per_token: c * sum of q
+  static constexpr int copy_bytes = groups * 256;
+  std::uint32_t scaled, stored;  // shared addresses, of this lane
+  float qz0 = 0, qz1 = 0;        // per_token: c * sum of q
   float c, cs;
 
-  __device__ queries(const decode_params& p, std::int64_t head, int g, int t) : c(p.c) {
+  // All warps call; nobody reads the queries of the head before any more.
+  __device__ queries(const decode_params& p, std::int64_t head, std::uint32_t memory, int warp,
+                     int lane)
+      : scaled(memory + 8 * lane), stored(scaled + copy_bytes), c(p.c) {
+    const int g = lane / 4, t = lane % 4;
     const bool real = g < Policy::ratio;
     const auto* const row = reinterpret_cast<const std::uint32_t*>(
         p.q + (head * Policy::ratio + (real ? g : 0)) * Policy::head_dim);
-    for (int j = 0; j < groups; ++j) {
-      q[j][0] = real ? __ldg(row + 8 * j + t) : 0u;
-      q[j][1] = real ? __ldg(row + 8 * j + 4 + t) : 0u;
-    }
-    unrolled<groups>([&](auto index) {
-      constexpr int j = decltype(index)::value;
-      constexpr int down = common_exponent - operand_exponent<key_bits, false, Policy::head_dim>(
-                                                 Policy::layout::key_field(0, j));
-      constexpr std::uint32_t factor = static_cast<std::uint32_t>(15 - down) << 10;  // 2^-down
-      for (int r = 0; r < 2; ++r)
-        scaled[j][r] = down == 0 ? q[j][r] : mul_halves(q[j][r], factor | factor << 16);
+    unrolled<groups / decode_warps>([&](auto index) {
+      constexpr int step = decltype(index)::value;
+      const int j = warp + decode_warps * step;
+      const std::uint32_t q0 = real ? __ldg(row + 8 * j + t) : 0u,
+                          q1 = real ? __ldg(row + 8 * j + 4 + t) : 0u;
+      if constexpr (!Policy::layout::per_token) store_shared_8(stored + 256 * j, q0, q1);
+      store_shared_8(scaled + 256 * j, scale_down(q0, j), scale_down(q1, j));
     });
+    __syncthreads();
     if constexpr (Policy::layout::per_token) {
       float sum[4] = {0, 0, 0, 0};
-      for (int j = 0; j < groups; ++j)
-        mma(sum, {half2_ones, half2_ones, half2_ones, half2_ones}, q[j][0], q[j][1]);
+      for (int j = 0; j < groups; ++j) {
+        const std::uint32_t q0 = real ? __ldg(row + 8 * j + t) : 0u,
+                            q1 = real ? __ldg(row + 8 * j + 4 + t) : 0u;
+        mma(sum, {half2_ones, half2_ones, half2_ones, half2_ones}, q0, q1);
+      }
       qz0 = __fmul_rn(sum[0], c);
       qz1 = __fmul_rn(sum[1], c);
     }
     cs = __fmul_rn(c, static_cast<float>(1 << common_exponent));
+  }
+
+  // q * 2^(eK(j) - E): a multiplication by a power of two.
+  __device__ static std::uint32_t scale_down(std::uint32_t q, int j) {
+    std::uint32_t factor = 0;
+    unrolled<groups>([&](auto index) {
+      constexpr int i = decltype(index)::value;
+      constexpr int down = common_exponent - operand_exponent<key_bits, false, Policy::head_dim>(
+                                                 Policy::layout::key_field(0, i));
+      if (i == j) factor = static_cast<std::uint32_t>(15 - down) << 10;  // 2^-down
+    });
+    return mul_halves(q, factor | factor << 16);
   }
 };
 
@@ -178,34 +188,40 @@ __device__ __forceinline__ void page_scores(std::uint32_t page, const queries<Po
     for (int pair = 0; pair < layout::groups / 2; ++pair) {
       const uint4 z = load_shared_16(page + layout::key_zero_offset + 256 * pair +
                                      64 * (g % layout::tiles) + 16 * t);
-      mma(zk, {z.x, 0, z.y, 0}, q.q[2 * pair][0], q.q[2 * pair][1]);
-      mma(zk, {z.z, 0, z.w, 0}, q.q[2 * pair + 1][0], q.q[2 * pair + 1][1]);
+      const uint2 q0 = load_shared_8(q.stored + 512 * pair),
+                  q1 = load_shared_8(q.stored + 512 * pair + 256);
+      mma(zk, {z.x, 0, z.y, 0}, q0.x, q0.y);
+      mma(zk, {z.z, 0, z.w, 0}, q1.x, q1.y);
     }
     zk0 = __fmul_rn(zk[0], q.c);
     zk1 = __fmul_rn(zk[1], q.c);
   }
-  unrolled<layout::tiles>([&](auto tile_index) {
-    constexpr int i = decltype(tile_index)::value;
-    uint4 w{};
-    [[maybe_unused]] uint4 scale{};  // group16 only
-    unrolled<layout::groups>([&](auto group_index) {
-      constexpr int j = decltype(group_index)::value;
+  uint4 w[layout::tiles];
+  [[maybe_unused]] uint4 scale[layout::tiles];  // group16 only
+  unrolled<layout::groups>([&](auto group_index) {
+    constexpr int j = decltype(group_index)::value;
+    const uint2 b = load_shared_8(q.scaled + 256 * j);
+    unrolled<layout::tiles>([&](auto tile_index) {
+      constexpr int i = decltype(tile_index)::value;
       constexpr int field = layout::key_field(i, j);
       if constexpr (j == 0 || field == 0) {
-        w = load_shared_16(page + layout::key_fragment(i, j) * layout::fragment_bytes + lane * 16);
+        w[i] =
+            load_shared_16(page + layout::key_fragment(i, j) * layout::fragment_bytes + lane * 16);
       }
-      const a_fragment k = operand_fragment<layout::key_bits, false, d, field>(w);
+      const a_fragment k = operand_fragment<layout::key_bits, false, d, field>(w[i]);
       if constexpr (layout::per_token) {
-        mma(s[i], k, q.scaled[j][0], q.scaled[j][1]);
+        mma(s[i], k, b.x, b.y);
       } else {
         if constexpr (j % 2 == 0) {
-          scale = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
-                                 32 * j + 16 * t);
+          scale[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
+                                    32 * j + 16 * t);
         }
-        mma(s[i], k, mul_halves(q.scaled[j][0], j % 2 == 0 ? scale.x : scale.z),
-            mul_halves(q.scaled[j][1], j % 2 == 0 ? scale.y : scale.w));
+        mma(s[i], k, mul_halves(b.x, j % 2 == 0 ? scale[i].x : scale[i].z),
+            mul_halves(b.y, j % 2 == 0 ? scale[i].y : scale[i].w));
       }
     });
+  });
+  for (int i = 0; i < layout::tiles; ++i) {
     if constexpr (layout::per_token) {
       const uint4 meta =
           load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);  // tokens g, g + 8
@@ -222,7 +238,7 @@ __device__ __forceinline__ void page_scores(std::uint32_t page, const queries<Po
       s[i][2] = __fmaf_rn(s[i][2], q.cs, z0);
       s[i][3] = __fmaf_rn(s[i][3], q.cs, z1);
     }
-  });
+  }
 }
 
 // Adds the page's probabilities times values to the strand.
@@ -316,13 +332,17 @@ __device__ __forceinline__ void finish_pages(strand<Policy::layout::groups>& a, 
   });
 }
 
-// Two halves of a row of the recent part; slots behind the end read as +0.
-__device__ __forceinline__ std::uint32_t recent_pair(const std::uint16_t* rows, int head_dim,
-                                                     int token, int count, int channel) {
-  if (token >= count) return 0u;
-  return __ldg(reinterpret_cast<const std::uint32_t*>(
-      rows + static_cast<std::int64_t>(token) * head_dim + channel));
+// Four channels 4t .. 4t + 3 of a group of a row of the recent part; slots behind the end read as
+// +0. As columns of an operand they stand at 2t, 2t + 1, 2t + 8, 2t + 9: a sum over channels does
+// not see their order.
+__device__ __forceinline__ uint2 recent_quad(const std::uint16_t* rows, int head_dim, int token,
+                                             int count, int channel) {
+  if (token >= count) return make_uint2(0, 0);
+  return __ldg(
+      reinterpret_cast<const uint2*>(rows + static_cast<std::int64_t>(token) * head_dim + channel));
 }
+// The channel of a group that stands in row g of a result of recent_strand (row g + 8: 2 more).
+__device__ __forceinline__ int recent_channel(int g) { return 4 * (g / 2) + g % 2; }
 
 // Writes a tile's scores of real queries for tokens below `limit`. `scores` is the head's
 // [token][G].
@@ -355,20 +375,23 @@ __device__ __forceinline__ void recent_strand(const decode_params& p, const quer
   const std::int64_t base = head * p.recent_capacity * d;
   const std::uint16_t* const keys = p.recent_k + base;
   const std::uint16_t* const values = p.recent_v + base;
+  const bool real = g < Policy::ratio;
+  const std::uint16_t* const query = p.q + (head * Policy::ratio + (real ? g : 0)) * d;
   for (int first = warp * spec::tokens_per_recent_block; first < count;
        first += decode_warps * spec::tokens_per_recent_block) {
     float s[tiles][4] = {};
+    for (int j = 0; j < groups; ++j) {
+      const int channel = 16 * j + 4 * t;
+      const uint2 b = recent_quad(query, 0, 0, real ? 1 : 0, channel);
+      for (int i = 0; i < tiles; ++i) {
+        const int token = first + 16 * i + g;
+        const uint2 k0 = recent_quad(keys, d, token, count, channel),
+                    k1 = recent_quad(keys, d, token + 8, count, channel);
+        mma(s[i], {k0.x, k1.x, k0.y, k1.y}, b.x, b.y);
+      }
+    }
     for (int i = 0; i < tiles; ++i) {
       const int token = first + 16 * i + g;
-      for (int j = 0; j < groups; ++j) {
-        const int channel = 16 * j + 2 * t;
-        mma(s[i],
-            {recent_pair(keys, d, token, count, channel),
-             recent_pair(keys, d, token + 8, count, channel),
-             recent_pair(keys, d, token, count, channel + 8),
-             recent_pair(keys, d, token + 8, count, channel + 8)},
-            q.q[j][0], q.q[j][1]);
-      }
       for (int r = 0; r < 4; ++r)
         s[i][r] = token + 8 * (r / 2) < count ? __fmul_rn(s[i][r], q.c) : minus_infinity();
       if (scores != nullptr)
@@ -383,13 +406,11 @@ __device__ __forceinline__ void recent_strand(const decode_params& p, const quer
       mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
       const int token = first + 16 * i + g;
       for (int j = 0; j < groups; ++j) {
-        const int channel =
-            16 * j + 2 * t;  // 8 tokens x 8 channels a matrix, transposed to channels x tokens
+        const int channel = 16 * j + 4 * t;
+        const uint2 v0 = recent_quad(values, d, token, count, channel),
+                    v1 = recent_quad(values, d, token + 8, count, channel);
         mma(a.o[j],
-            {transpose_8x8(recent_pair(values, d, token, count, channel)),
-             transpose_8x8(recent_pair(values, d, token, count, channel + 8)),
-             transpose_8x8(recent_pair(values, d, token + 8, count, channel)),
-             transpose_8x8(recent_pair(values, d, token + 8, count, channel + 8))},
+            {transpose_8x8(v0.x), transpose_8x8(v0.y), transpose_8x8(v1.x), transpose_8x8(v1.y)},
             b0, b1);
       }
     }
@@ -398,11 +419,184 @@ __device__ __forceinline__ void recent_strand(const decode_params& p, const quer
   a.l1 = a.zc[1];
 }
 
-// Where the four strands of a split meet.
+// Where the four strands of a split meet, beside `sums` in dynamic shared memory.
 struct exchange {
   float m[decode_warps][query_columns];
   float l[decode_warps][query_columns];
 };
+
+// The pages of one warp's strands, in the order in which it consumes them, from segment to segment:
+// what the ring is filled from. It runs up to `stages` pages ahead of the consumer. A segment's
+// length and its first 32 page ids are asked for one segment ahead, so that crossing does not wait.
+template <class Policy>
+struct page_stream {
+  using layout = typename Policy::layout;
+  const decode_params& p;
+  int head, end_head, end_split;  // of the segment whose pages are being issued; end of the range
+  int first = 0, length = 0, at = 0;  // pages first, first + 4, ...: `length` of them, `at` issued
+  std::int32_t ids = 0;               // page ids of elements at / 32 * 32 + lane
+  int next_quantized;
+  std::int32_t next_ids;
+
+  // The CTA's range: from item `begin` up to item `end` (begin < end).
+  __device__ page_stream(const decode_params& params, int begin, int end, int warp, int lane)
+      : p(params),
+        head(begin / params.max_splits),
+        end_head(end / params.max_splits),
+        end_split(end % params.max_splits) {
+    const int k0 = begin % p.max_splits;
+    // The page ids do not wait for the length: a guess of the split's size, mended if wrong.
+    const int guess = pages_per_split(p.max_quantized);
+    next_ids = table_entry(head, k0 * guess + warp, lane);
+    next_quantized = p.num_quantized[head];
+    const int actual = pages_per_split(next_quantized);
+    if (k0 > 0 && actual != guess) next_ids = table_entry(head, k0 * actual + warp, lane);
+    enter(k0, warp, lane);
+  }
+
+  __device__ static int pages_per_split(int quantized) {
+    return static_cast<int>(spec::plan_attention(quantized, 0).tokens_per_split) / layout::tokens;
+  }
+  __device__ std::int32_t table_entry(int of_head, int from, int j) const {
+    const int page = from + decode_warps * j;
+    return page < p.max_pages
+               ? __ldg(p.page_table + static_cast<std::int64_t>(of_head) * p.max_pages + page)
+               : 0;
+  }
+  __device__ bool in_range(int of_head) const {
+    return of_head < end_head || (of_head == end_head && end_split > 0);
+  }
+
+  // Starts the segment of `head` at split k0 from next_quantized and next_ids, and asks for those
+  // of the next head.
+  __device__ void enter(int k0, int warp, int lane) {
+    const int k1 = head < end_head ? p.max_splits : end_split;
+    const int per_split = pages_per_split(next_quantized);
+    const int stop = min((next_quantized + layout::tokens - 1) / layout::tokens, k1 * per_split);
+    first = k0 * per_split + warp;
+    length = max(0, (stop - first + decode_warps - 1) / decode_warps);
+    at = 0;
+    ids = next_ids;
+    if (in_range(head + 1)) {
+      next_quantized = p.num_quantized[head + 1];
+      next_ids = table_entry(head + 1, warp, lane);
+      constexpr int line = 128, query_bytes = Policy::ratio * Policy::head_dim * 2;
+      if (warp == 0 && lane * line < query_bytes)
+        prefetch_to_l2(reinterpret_cast<const char*>(p.q) +
+                       static_cast<std::int64_t>(head + 1) * query_bytes + lane * line);
+    }
+  }
+
+  // Issues the next page into the stage, if there is one. All lanes call, lane 0 acts.
+  __device__ void issue(std::uint32_t to, std::uint32_t barrier, std::uint64_t policy, int warp,
+                        int lane) {
+    while (at == length) {
+      if (!in_range(head + 1)) return;
+      ++head;
+      enter(0, warp, lane);
+    }
+    if (at > 0 && at % 32 == 0) ids = table_entry(head, first, at + lane);
+    const int id = __shfl_sync(~0u, ids, at % 32);
+    ++at;
+    if (lane != 0) return;
+    mbarrier_expect(barrier, layout::bytes);
+    bulk_load(to, p.pages + static_cast<std::int64_t>(id) * layout::bytes, layout::bytes, barrier,
+              policy);
+  }
+};
+
+// Folds the partials of a head's splits in ascending order, as the CTA that arrived last. Factors
+// first, 32 splits at a time (a lane each): they need only m, and a prefix maximum gives them all
+// at once. `scratch` is shared memory for them; whatever else it held has been read.
+template <class Policy>
+__device__ void fold_partials(const decode_params& p, std::int64_t head, int splits, float* scratch,
+                              float* out, float* state) {
+  constexpr int d = Policy::head_dim, ratio = Policy::ratio;
+  constexpr std::int64_t partial_floats = decode_partial_floats(ratio, d);
+  constexpr int vectors = ratio * d / 4, steps = (vectors + decode_threads - 1) / decode_threads;
+  constexpr int at_once = 8;  // loads in flight
+  struct factor {
+    float keep, add, l;
+  };
+  static_assert(32 * sizeof(factor) <= decode_warps * Policy::exchange_stride * 4, "scratch");
+  factor* const factors = reinterpret_cast<factor*>(scratch);  // [split % 32][query]
+  const float* const partials = p.partials + head * p.max_splits * partial_floats;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float4 o[steps];
+  float l[steps];
+  float carry[(ratio + decode_warps - 1) / decode_warps];  // maximum of the splits before
+  for (float& m : carry) m = minus_infinity();
+  for (int base = 0; base < splits; base += 32) {
+    const int count = min(32, splits - base);
+    const float* const from = partials + base * partial_floats;
+    const auto load = [&](float4(&x)[at_once], int step, int k) {
+      const int vector = threadIdx.x + step * decode_threads;
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        if (k + i < count && vector < vectors)
+          x[i] = __ldcg(reinterpret_cast<const float4*>(from + (k + i) * partial_floats) + vector);
+      }
+    };
+    float4 ahead[at_once];
+    load(ahead, 0, 0);
+    if (base > 0) __syncthreads();  // the factors before have been read
+#pragma unroll
+    for (int step = 0; step < static_cast<int>(sizeof carry / sizeof carry[0]); ++step) {
+      const int row = warp + step * decode_warps;
+      if (row >= ratio) break;
+      const float* const mine = from + lane * partial_floats + ratio * d + row;
+      const float m = lane < count ? __ldcg(mine) : minus_infinity();
+      const float sum = lane < count ? __ldcg(mine + ratio) : 0.0f;
+      float prefix = m;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const float below = __shfl_up_sync(~0u, prefix, distance);
+        if (lane >= distance) prefix = fmaxf(prefix, below);
+      }
+      prefix = fmaxf(prefix, carry[step]);
+      float before = __shfl_up_sync(~0u, prefix, 1);
+      if (lane == 0) before = carry[step];
+      if (lane < count)
+        factors[lane * ratio + row] = {ex2(__fsub_rn(before, prefix)), ex2(__fsub_rn(m, prefix)),
+                                       sum};
+      carry[step] = __shfl_sync(~0u, prefix, 31);
+      if (lane == 0 && base + 32 >= splits) state[2 * row] = carry[step];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int row = (threadIdx.x + step * decode_threads) * 4 / d;
+      if (row >= ratio) break;
+      for (int k = 0; k < count; k += at_once) {
+        if (step > 0 || k > 0) load(ahead, step, k);
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+          if (k + i >= count) break;
+          const factor f = factors[(k + i) * ratio + row];
+          if (base + k + i == 0) {
+            o[step] = ahead[i];
+            l[step] = f.l;
+            continue;
+          }
+          o[step].x = __fmaf_rn(o[step].x, f.keep, __fmul_rn(ahead[i].x, f.add));
+          o[step].y = __fmaf_rn(o[step].y, f.keep, __fmul_rn(ahead[i].y, f.add));
+          o[step].z = __fmaf_rn(o[step].z, f.keep, __fmul_rn(ahead[i].z, f.add));
+          o[step].w = __fmaf_rn(o[step].w, f.keep, __fmul_rn(ahead[i].w, f.add));
+          l[step] = __fmaf_rn(l[step], f.keep, __fmul_rn(f.l, f.add));
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+    const int vector = threadIdx.x + step * decode_threads, row = vector * 4 / d;
+    if (row >= ratio) break;
+    reinterpret_cast<float4*>(out)[vector] =
+        make_float4(__fdiv_rn(o[step].x, l[step]), __fdiv_rn(o[step].y, l[step]),
+                    __fdiv_rn(o[step].z, l[step]), __fdiv_rn(o[step].w, l[step]));
+    if (vector * 4 % d == 0) state[2 * row + 1] = l[step];
+  }
+  __syncthreads();  // the scratch is free again
+}
 
 }  // namespace decode_detail
 
@@ -414,12 +608,13 @@ __device__ void decode(const decode_params& p) {
   constexpr int rows_at_once =
       decode_threads / d;  // query heads that the threads merge side by side
   constexpr int row_steps = (ratio + rows_at_once - 1) / rows_at_once;
-  constexpr std::int64_t partial_floats = static_cast<std::int64_t>(ratio) * (d + 2);  // o, m, l
+  constexpr std::int64_t partial_floats = decode_partial_floats(ratio, d);  // o, m, l, padding
 
   extern __shared__ __align__(128) unsigned char shared[];
   float* const sums = reinterpret_cast<float*>(
       shared + Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
   __shared__ __align__(8) std::uint64_t barriers[decode_warps * Policy::stages];
+  __shared__ __align__(8) unsigned char query_memory[Policy::query_bytes];
   __shared__ exchange meet;
   __shared__ bool last_arriver;
 
@@ -429,24 +624,27 @@ __device__ void decode(const decode_params& p) {
   const std::uint32_t barrier = shared_address(barriers + warp * Policy::stages);
   const std::uint64_t stream_policy = evict_first_policy(), keep_policy = evict_last_policy();
   if (lane == 0) {
-    for (int i = 0; i < Policy::stages; ++i) mbarrier_init(barrier + 8 * i);
+    for (int i = 0; i < Policy::stages; ++i) mbarrier_init(barrier + 8 * i, 1);
     mbarrier_init_fence();
   }
-  __syncwarp();
+  wait_for_previous_grid();
+  allow_next_grid();
+  const auto range_edge = [&](unsigned cta) {
+    return static_cast<int>(static_cast<std::int64_t>(p.work_items) * cta / gridDim.x);
+  };
+  const int begin = range_edge(blockIdx.x), end = range_edge(blockIdx.x + 1);
+  __syncthreads();
 
-  int stage = 0, parity = 0;  // of the warp's ring, running through all segments
-  const std::int64_t begin = p.work_items * blockIdx.x / gridDim.x,
-                     end = p.work_items * (blockIdx.x + 1) / gridDim.x;
-  std::int64_t taken = 0;
-  for (std::int64_t item = begin; item < end;
-       item += taken) {  // a segment: consecutive splits of one head
-    if (item > begin) {
-      async_proxy_fence();
-      __syncthreads();  // shared memory is free again, for bulk copies too
-    }
+  if (begin == end) return;
+  page_stream<Policy> stream(p, begin, end, warp, lane);
+  for (int i = 0; i < Policy::stages; ++i)
+    stream.issue(ring + i * layout::bytes, barrier + 8 * i, stream_policy, warp, lane);
+
+  int stage = 0, parity = 0;  // of the warp's ring
+  for (int item = begin, taken = 0; item < end; item += taken) {
     const std::int64_t head = item / p.max_splits;
-    const int k0 = static_cast<int>(item % p.max_splits);
-    taken = min(static_cast<std::int64_t>(p.max_splits - k0), end - item);
+    const int k0 = item % p.max_splits;
+    taken = min(p.max_splits - k0, end - item);
 
     const int quantized = p.num_quantized[head];
     const int recent = p.recent_capacity > 0 ? p.num_recent[head] : 0;
@@ -457,113 +655,28 @@ __device__ void decode(const decode_params& p) {
     const int pages = (quantized + layout::tokens - 1) / layout::tokens;
     float* const out = p.out + head * ratio * d;
     float* const state = p.state + head * ratio * 2;
-    if (splits == 0) {  // nothing to attend
-      if (k0 == 0) {
-        for (int i = threadIdx.x; i < ratio * d; i += decode_threads) out[i] = 0.0f;
-        for (int i = threadIdx.x; i < ratio; i += decode_threads) {
-          state[2 * i] = minus_infinity();
-          state[2 * i + 1] = 0.0f;
-        }
+    if (splits == 0 && k0 == 0) {  // nothing to attend
+      for (int i = threadIdx.x; i < ratio * d; i += decode_threads) out[i] = 0.0f;
+      for (int i = threadIdx.x; i < ratio; i += decode_threads) {
+        state[2 * i] = minus_infinity();
+        state[2 * i + 1] = 0.0f;
       }
-      continue;
     }
     if (k0 >= splits) continue;
-    const int k1 = min(splits, k0 + static_cast<int>(taken));
+    const int k1 = min(splits, k0 + taken);
     const bool whole_head = k0 == 0 && k1 == splits;
-
-    // The warp's stream of pages: first_page, first_page + 4, ... up to the end of split k1 - 1.
-    const std::int32_t* const table = p.page_table + head * p.max_pages;
-    const int first_page = k0 * pages_per_split + warp;
-    const int stream =
-        (min(pages, k1 * pages_per_split) - first_page + decode_warps - 1) / decode_warps;
-    const auto table_entry = [&](int j) {  // 32 page ids are held in registers, one a lane
-      const int page = first_page + decode_warps * j;
-      return page < pages ? __ldg(table + page) : 0;
-    };
-    int page_ids = table_entry(lane);
-    const auto issue = [&](int j, int into) {  // all lanes call, lane 0 acts
-      if (j >= stream) return;
-      if (j > 0 && j % 32 == 0) page_ids = table_entry(j + lane);
-      const int id = __shfl_sync(~0u, page_ids, j % 32);
-      if (lane != 0) return;
-      mbarrier_expect(barrier + 8 * into, layout::bytes);
-      bulk_load(ring + into * layout::bytes,
-                p.pages + static_cast<std::int64_t>(id) * layout::bytes, layout::bytes,
-                barrier + 8 * into, stream_policy);
-    };
-    for (int i = 0, into = stage; i < Policy::stages; ++i) {
-      issue(i, into);
-      into = into + 1 == Policy::stages ? 0 : into + 1;
-    }
-    const queries<Policy> q(p, head, g, t);
+    const queries<Policy> q(p, head, shared_address(query_memory), warp, lane);
     float* const scores =
         p.scores == nullptr ? nullptr : p.scores + head * p.score_capacity * ratio;
 
-    int loaded = 0;                  // pages of the stream already consumed
     float total_m = 0, total_l = 0;  // running fold over splits of query lane % 8
     float total_o[row_steps];        // and of (query, channel) of this thread
-    for (int k = k0; k < k1; ++k) {
-      strand<layout::groups> a;
-      int blocks = 0;  // of this split: strands without one take no part
-      if (k < page_splits) {
-        const int stop = min(pages, (k + 1) * pages_per_split);
-        blocks = stop - k * pages_per_split;
-        for (int page = k * pages_per_split + warp; page < stop; page += decode_warps, ++loaded) {
-          const std::uint32_t data = ring + stage * layout::bytes;
-          const int token = page * layout::tokens;
-          float s[layout::tiles][4];
-          mbarrier_wait(barrier + 8 * stage, parity);
-          page_scores<Policy>(data, q, lane, s);
-          if (scores != nullptr) {
-            for (int i = 0; i < layout::tiles; ++i)
-              store_scores<ratio>(scores, s[i], token + 16 * i + g, quantized, t, keep_policy);
-          }
-          if (token + layout::tokens > quantized) {
-            for (int i = 0; i < layout::tiles; ++i) {
-              for (int r = 0; r < 4; ++r) {
-                if (token + 16 * i + g + 8 * (r / 2) >= quantized) s[i][r] = minus_infinity();
-              }
-            }
-          }
-          a.raise(s);
-          page_values<Policy>(data, s, lane, a);
-          __syncwarp();
-          issue(loaded + Policy::stages, stage);
-          if (++stage == Policy::stages) {
-            stage = 0;
-            parity ^= 1;
-          }
-        }
-        finish_pages<Policy>(a, lane);
-      } else {
-        blocks = (recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
-        recent_strand<Policy>(p, q, head, quantized, recent, warp, lane, a, scores, keep_policy);
-      }
 
-      // Strands meet in shared memory.
-      if (k > k0) __syncthreads();  // the previous split has been read
-      if (warp < blocks) {
-        if (g == 0) {
-          meet.m[warp][2 * t] = a.m0;
-          meet.m[warp][2 * t + 1] = a.m1;
-          meet.l[warp][2 * t] = a.l0;
-          meet.l[warp][2 * t + 1] = a.l1;
-        }
-        unrolled<layout::groups>([&](auto group_index) {
-          constexpr int j = decltype(group_index)::value;
-          for (int r = 0; r < 4; ++r) {
-            const int query = 2 * t + r % 2;
-            if (query < ratio)
-              sums[(warp * ratio + query) * stride + 16 * j + g + 8 * (r / 2)] = a.o[j][r];
-          }
-        });
-      }
-      __syncthreads();
-
-      // Pairwise merge of the strands, ascending. Lane (w, q) holds the factors of merging strand w
-      // for query q: `keep` of the running value, `add` of the strand.
-      const int strands = min(decode_warps, blocks), w = lane / query_columns,
-                query = lane % query_columns;
+    // Pairwise merge of the strands of split k, ascending; the finished split joins the running
+    // total of the head, or becomes a partial. Lane (w, q) holds the factors of merging strand w
+    // for query q: `keep` of the running value, `add` of the strand.
+    const auto merge = [&](int k, int strands) {
+      const int w = lane / query_columns, query = lane % query_columns;
       const float m = w < strands ? meet.m[w][query] : minus_infinity();
       const float l = w < strands ? meet.l[w][query] : 0.0f;
       float prefix = m;  // maximum of strands 0 .. w
@@ -581,7 +694,6 @@ __device__ void decode(const decode_params& p) {
                     e = __shfl_sync(~0u, add, i * query_columns + query);
         if (i < strands) split_l = __fmaf_rn(split_l, f, __fmul_rn(next, e));
       }
-      // The finished split joins the running total of the head, or becomes a partial.
       float total_keep = 0, total_add = 1;
       if (k == k0 || !whole_head) {
         total_m = split_m;
@@ -625,6 +737,70 @@ __device__ void decode(const decode_params& p) {
           state[2 * threadIdx.x + 1] = total_l;
         }
       }
+    };
+
+    for (int k = k0; k < k1; ++k) {
+      strand<layout::groups> a;
+      int blocks;  // of this split: strands without one take no part
+      const bool from_recent = k >= page_splits;
+      if (!from_recent) {
+        const int stop = min(pages, (k + 1) * pages_per_split);
+        blocks = stop - k * pages_per_split;
+        for (int page = k * pages_per_split + warp; page < stop; page += decode_warps) {
+          const std::uint32_t data = ring + stage * layout::bytes;
+          const int token = page * layout::tokens;
+          float s[layout::tiles][4];
+          mbarrier_wait(barrier + 8 * stage, parity);
+          page_scores<Policy>(data, q, lane, s);
+          if (scores != nullptr) {
+            for (int i = 0; i < layout::tiles; ++i)
+              store_scores<ratio>(scores, s[i], token + 16 * i + g, quantized, t, keep_policy);
+          }
+          if (token + layout::tokens > quantized) {
+            for (int i = 0; i < layout::tiles; ++i) {
+              for (int r = 0; r < 4; ++r) {
+                if (token + 16 * i + g + 8 * (r / 2) >= quantized) s[i][r] = minus_infinity();
+              }
+            }
+          }
+          a.raise(s);
+          page_values<Policy>(data, s, lane, a);
+          __syncwarp();
+          stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
+          if (++stage == Policy::stages) {
+            stage = 0;
+            parity ^= 1;
+          }
+        }
+        finish_pages<Policy>(a, lane);
+      } else {
+        blocks = (recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
+        recent_strand<Policy>(p, q, head, quantized, recent, warp, lane, a, scores, keep_policy);
+      }
+
+      // Strands meet in shared memory.
+      __syncthreads();  // what was there has been read
+      if (warp < blocks) {
+        if (g == 0) {
+          meet.m[warp][2 * t] = a.m0;
+          meet.m[warp][2 * t + 1] = a.m1;
+          meet.l[warp][2 * t] = a.l0;
+          meet.l[warp][2 * t + 1] = a.l1;
+        }
+        // Rows of a result are channels g and g + 8 of the group; recent_strand has its own order.
+        const int row = from_recent ? recent_channel(g) : g, half_step = from_recent ? 2 : 8;
+        unrolled<layout::groups>([&](auto group_index) {
+          constexpr int j = decltype(group_index)::value;
+          for (int r = 0; r < 4; ++r) {
+            const int query = 2 * t + r % 2;
+            if (query < ratio)
+              sums[(warp * ratio + query) * stride + 16 * j + row + half_step * (r / 2)] =
+                  a.o[j][r];
+          }
+        });
+      }
+      __syncthreads();
+      merge(k, min(decode_warps, blocks));
     }
     if (whole_head) continue;
 
@@ -639,52 +815,7 @@ __device__ void decode(const decode_params& p) {
     __syncthreads();
     if (!last_arriver) continue;
     __threadfence();
-
-    // The last CTA of this head folds the partials in ascending order. Factors first: they need
-    // only m, and a prefix maximum gives them all at once. The rings are drained, so their memory
-    // holds the factors.
-    struct factor {
-      float keep, add, l;
-    };
-    factor* const factors = reinterpret_cast<factor*>(shared);  // [split][query_columns]
-    const float* const partials = p.partials + head * p.max_splits * partial_floats;
-    for (int row = warp; row < ratio; row += decode_warps) {
-      float carry = minus_infinity();
-      for (int k = lane; k - lane < splits; k += 32) {
-        const float* const mine = partials + k * partial_floats + ratio * d;
-        const float m = k < splits ? __ldcg(mine + row) : minus_infinity();
-        const float l = k < splits ? __ldcg(mine + ratio + row) : 0.0f;
-        float prefix = m;
-        for (int step = 1; step < 32; step *= 2) {
-          const float below = __shfl_up_sync(~0u, prefix, step);
-          if (lane >= step) prefix = fmaxf(prefix, below);
-        }
-        prefix = fmaxf(prefix, carry);
-        float before = __shfl_up_sync(~0u, prefix, 1);
-        if (lane == 0) before = carry;
-        if (k < splits)
-          factors[k * query_columns + row] = {ex2(__fsub_rn(before, prefix)),
-                                              ex2(__fsub_rn(m, prefix)), l};
-        carry = __shfl_sync(~0u, prefix, 31);
-      }
-      if (lane == 0) state[2 * row] = carry;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int step = 0; step < row_steps; ++step) {
-      const int row = first_row + step * rows_at_once;
-      if (row >= ratio) continue;
-      float o = __ldcg(partials + row * d + channel), l = factors[row].l;
-#pragma unroll 4
-      for (int k = 1; k < splits; ++k) {
-        const factor f = factors[k * query_columns + row];
-        o = __fmaf_rn(o, f.keep,
-                      __fmul_rn(__ldcg(partials + k * partial_floats + row * d + channel), f.add));
-        l = __fmaf_rn(l, f.keep, __fmul_rn(f.l, f.add));
-      }
-      out[row * d + channel] = __fdiv_rn(o, l);
-      if (channel == 0) state[2 * row + 1] = l;
-    }
+    fold_partials<Policy>(p, head, splits, sums, out, state);
   }
 }
 

@@ -30,10 +30,11 @@ struct decode_params {
   float* state;       // [batch][kv_heads][G][2]: m, l
   float* scores;      // [batch][kv_heads][score_capacity][G] or null
   unsigned* tickets;  // [batch][kv_heads]: splits that have arrived; 0 before and after a launch
-  float* partials;    // [batch][kv_heads][max_splits][G * (head_dim + 2)]: o, m, l of a split
+  float* partials;    // [batch][kv_heads][max_splits][decode_partial_floats()]: o, m, l of a split
   std::int64_t score_capacity;  // tokens
-  std::int64_t work_items;      // batch * kv_heads * max_splits
+  std::int32_t work_items;      // batch * kv_heads * max_splits
   float c;                      // softmax_scale * log2(e), rounded once
+  std::int32_t max_quantized;   // upper bound of num_quantized
   std::int32_t max_pages;
   std::int32_t max_splits;       // upper bound of the splits of one head, the recent part included
   std::int32_t recent_capacity;  // tokens

@@ -2,10 +2,12 @@
 // there are fewer.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numbers>
 #include <span>
 
+#include "gpu/kernels/decode_shape.hpp"
 #include "gpu/kernels/kernel_params.hpp"
 #include "gpu/launch/launch.hpp"
 #include "gpu/launch/launch_checks.hpp"
@@ -15,8 +17,6 @@
 namespace kvproof::gpu {
 namespace {
 
-constexpr int warps = spec::strands_per_split;
-constexpr int threads = 32 * warps;
 constexpr std::int64_t workspace_alignment = 256;
 
 template <typename T>
@@ -35,15 +35,6 @@ std::int64_t most_splits(const decode_args& a) {
 std::int64_t tickets_bytes(const decode_args& a) {
   const std::int64_t bytes = std::int64_t{a.batch} * a.kv_heads * 4;
   return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
-}
-
-// Shared memory of a CTA, as decode_policy of decode_kernel.cuh has it.
-std::uint32_t shared_bytes(const decode_args& a) {
-  const std::int64_t page = spec::page_size_bytes(spec::format_of(a.format), a.head_dim);
-  const std::int64_t exchange = std::int64_t{warps} * a.gqa_ratio * (a.head_dim + 4) * 4;
-  const std::int64_t stages_of_two = (233472 / 2 - 1024 - 768 - exchange) / (warps * page);
-  const std::int64_t stages = stages_of_two >= 2 ? std::min<std::int64_t>(stages_of_two, 4) : 4;
-  return static_cast<std::uint32_t>(stages * warps * page + exchange);
 }
 
 void validate(const decode_args& a) {
@@ -81,7 +72,7 @@ void validate(const decode_args& a) {
 }  // namespace
 
 std::int64_t decode_workspace_bytes(const decode_args& a) {
-  const std::int64_t partial = std::int64_t{a.gqa_ratio} * (a.head_dim + 2) * 4;
+  const std::int64_t partial = decode_partial_floats(a.gqa_ratio, a.head_dim) * 4;
   return tickets_bytes(a) + std::int64_t{a.batch} * a.kv_heads * most_splits(a) * partial;
 }
 
@@ -91,11 +82,13 @@ void decode(device& dev, const decode_args& a, stream* s) {
   const std::int64_t splits = most_splits(a);
   const std::int64_t heads = std::int64_t{a.batch} * a.kv_heads;
   const std::int64_t items = heads * std::max<std::int64_t>(splits, 1);
-  const std::uint32_t shared = shared_bytes(a);
-  if (splits * spec::max_gqa_ratio * 12 > shared) {
+  if (items > std::numeric_limits<std::int32_t>::max()) {
     throw spec::contract_error(
-        "decode: max_quantized is too long for the merge of its splits in shared memory");
+        "decode: batch * kv_heads * splits of max_quantized exceeds 2^31 - 1: launch in parts");
   }
+  const int shared = decode_shape_of(spec::page_size_bytes(spec::format_of(a.format), a.head_dim),
+                                     a.head_dim, a.gqa_ratio)
+                         .dynamic_shared_bytes;
 
   const kernel_entry& entry = find_kernel(kernel_role::decode, a.format, a.head_dim, a.gqa_ratio);
   const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
@@ -113,20 +106,24 @@ void decode(device& dev, const decode_args& a, stream* s) {
   p.tickets = pointer_to<unsigned>(a.workspace);
   p.partials = pointer_to<float>(a.workspace + tickets_bytes(a));
   p.score_capacity = a.score_capacity;
-  p.work_items = items;
+  p.work_items = static_cast<std::int32_t>(items);
   p.c = static_cast<float>(double{a.softmax_scale} * std::numbers::log2e);
+  p.max_quantized = a.max_quantized;
   p.max_pages = a.max_pages;
   p.max_splits = static_cast<std::int32_t>(std::max<std::int64_t>(splits, 1));
   p.recent_capacity = a.recent_capacity;
 
-  // One CTA a head when that fills the device (nothing leaves the SM between splits), else as many
-  // as fit at once.
+  // One CTA a head where that fills the device: heads are handed out as CTAs finish. Else one a
+  // split, as many as fit at once.
   const std::int64_t resident =
-      std::int64_t{std::max(1, k->max_ctas_per_multiprocessor(threads, static_cast<int>(shared)))} *
+      std::int64_t{std::max(1, k->max_ctas_per_multiprocessor(decode_threads, shared))} *
       dev.info().num_multiprocessors;
   const std::int64_t grid = heads >= resident * 15 / 16 ? heads : std::min(items, resident);
-  const launch_shape shape{
-      {static_cast<std::uint32_t>(grid), 1, 1}, {threads, 1, 1}, {1, 1, 1}, shared};
+  const launch_shape shape{{static_cast<std::uint32_t>(grid), 1, 1},
+                           {decode_threads, 1, 1},
+                           {1, 1, 1},
+                           static_cast<std::uint32_t>(shared),
+                           true};
   dev.launch(*k, shape, std::as_bytes(std::span(&p, 1)), s);
 }
 

@@ -311,10 +311,18 @@ class cuda_device final : public device {
     }
     const cuda_context::current use(*context_);
     f.allow_shared(static_cast<int>(shape.dynamic_shared_bytes));
-    driver::launch_attribute cluster{};
-    cluster.id = driver::launch_attribute_cluster_dimension;
-    cluster.value.cluster = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
-    const bool clustered = shape.cluster.x * shape.cluster.y * shape.cluster.z > 1;
+    std::array<driver::launch_attribute, 2> attributes{};
+    unsigned num_attributes = 0;
+    if (shape.cluster.x * shape.cluster.y * shape.cluster.z > 1) {
+      driver::launch_attribute& a = attributes[num_attributes++];
+      a.id = driver::launch_attribute_cluster_dimension;
+      a.value.cluster = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+    }
+    if (shape.overlaps_previous) {
+      driver::launch_attribute& a = attributes[num_attributes++];
+      a.id = driver::launch_attribute_programmatic_stream_serialization;
+      a.value.programmatic_stream_serialization = 1;
+    }
     const driver::launch_config config{shape.grid.x,
                                        shape.grid.y,
                                        shape.grid.z,
@@ -323,8 +331,8 @@ class cuda_device final : public device {
                                        shape.block.z,
                                        shape.dynamic_shared_bytes,
                                        handle_of(s),
-                                       clustered ? &cluster : nullptr,
-                                       clustered ? 1u : 0u};
+                                       num_attributes > 0 ? attributes.data() : nullptr,
+                                       num_attributes};
     // The driver copies the struct during the call and does not write to it.
     std::array<void*, 1> arguments = {const_cast<std::byte*>(params.data())};
     remember(f.entry);

@@ -56,6 +56,7 @@ inline constexpr int jit_error_log_buffer_size = 6;
 
 // CUlaunchAttribute, CUlaunchConfig (layout checked by static_assert in cuda_device.cpp)
 inline constexpr int launch_attribute_cluster_dimension = 4;
+inline constexpr int launch_attribute_programmatic_stream_serialization = 6;
 struct launch_attribute {
   int id;
   char pad[4];
@@ -64,6 +65,7 @@ struct launch_attribute {
     struct {
       unsigned x, y, z;
     } cluster;
+    int programmatic_stream_serialization;
   } value;
 };
 struct launch_config {

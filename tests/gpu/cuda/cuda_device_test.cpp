@@ -209,17 +209,19 @@ BOOST_FIXTURE_TEST_CASE(launch_passes_everything, fixture) {
   const auto k = dev->load(cubin_module("cubin A"), "decode_kernel");
   const auto s = dev->create_stream();
   dev->launch(*k, {{3, 4, 5}, {128, 2, 1}, {1, 1, 1}, 1024}, bytes_of(params), s.get());
-  dev->launch(*k, {{6, 1, 1}, {32, 1, 1}, {2, 1, 1}, 0}, bytes_of(params));
+  dev->launch(*k, {{6, 1, 1}, {32, 1, 1}, {2, 1, 1}, 0, true}, bytes_of(params));
   BOOST_REQUIRE(fake.launches.size() == 2);
   const auto& first = fake.launches[0];
   BOOST_TEST(first.entry == "decode_kernel");
   BOOST_TEST((first.grid == std::array<unsigned, 3>{3, 4, 5}));
   BOOST_TEST((first.block == std::array<unsigned, 3>{128, 2, 1}));
   BOOST_TEST((first.cluster == std::array<unsigned, 3>{0, 0, 0}));
+  BOOST_TEST(!first.overlaps_previous);
   BOOST_TEST(first.shared_bytes == 1024u);
   BOOST_TEST(first.stream != nullptr);
   BOOST_TEST(std::memcmp(first.params.data(), &params, sizeof params) == 0);
   BOOST_TEST((fake.launches[1].cluster == std::array<unsigned, 3>{2, 1, 1}));
+  BOOST_TEST(fake.launches[1].overlaps_previous);
   BOOST_TEST(fake.launches[1].stream == nullptr);
   BOOST_TEST(fake.stream_flags.at(0) == 0u);  // ordered with the default stream, where copies run
 }

@@ -171,6 +171,7 @@ int cuLaunchKernelEx(const driver::launch_config* config, driver::function funct
   launch.stream = config->on;
   for (unsigned i = 0; i < config->num_attributes; ++i) {
     const driver::launch_attribute& a = config->attributes[i];
+    if (a.id == 6) launch.overlaps_previous = a.value.programmatic_stream_serialization == 1;
     if (a.id == 4) launch.cluster = {a.value.cluster.x, a.value.cluster.y, a.value.cluster.z};
   }
   const auto* const bytes = static_cast<const std::byte*>(params[0]);

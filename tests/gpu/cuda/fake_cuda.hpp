@@ -14,6 +14,7 @@ namespace kvproof::tests {
 struct fake_launch {
   std::string entry;
   std::array<unsigned, 3> grid{}, block{}, cluster{};  // cluster 0: no attribute
+  bool overlaps_previous = false;
   unsigned shared_bytes = 0;
   const void* stream = nullptr;
   std::vector<std::byte> params;

@@ -162,8 +162,9 @@ BOOST_AUTO_TEST_CASE(decode_refuses) {
           {"score_capacity is 8999", [](args& a) { a.score_capacity = 8999; }},
           {"workspace is null", [](args& a) { a.workspace = {}; }},
           {"workspace is 0xb010", [](args& a) { a.workspace = at(0xb010); }},
-          {"max_quantized is too long",
+          {"exceeds 2^31 - 1",
            [](args& a) {
+             a.batch = 1 << 20;
              a.max_quantized = std::numeric_limits<int>::max();
              a.max_pages = std::numeric_limits<int>::max();
              a.score_capacity = std::numeric_limits<std::int64_t>::max();
