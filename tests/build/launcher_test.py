@@ -23,7 +23,11 @@ STAND_INS = {
     "cmake": 'mkdir -p build/default/bin; touch build/default/build.ninja; echo "$*" >>"$CALLS"',
     # -n: says what is to do; else builds a command that shows its arguments and folder and exits with 3.
     "ninja": """if [ "$3" = -n ]; then test -x "$2/bin/kvproof" && echo 'ninja: no work to do.' || echo '[1/1] link'; exit 0; fi
-printf '#!/bin/sh\\necho "ran $* in $(pwd)"; exit 3\\n' >"$2/bin/kvproof"; chmod +x "$2/bin/kvproof\"""",
+cat >"$2/bin/kvproof" <<'END'
+#!/bin/sh
+printf '<%s>' "$@"; echo " in $(pwd)"; exit 3
+END
+chmod +x "$2/bin/kvproof\"""",
     "ctest": 'echo "ctest $*"',
 }
 
@@ -83,7 +87,7 @@ class Launcher(unittest.TestCase):
     def test_command_keeps_arguments_folder_and_exit_code(self):
         run = self.launch("verify", "--filter", "a b", cwd=self.folder)
         self.assertEqual(run.returncode, 3, run.stderr)
-        self.assertEqual(run.stdout, f"ran verify --filter a b in {self.folder}\n")
+        self.assertEqual(run.stdout, f"<verify><--filter><a b> in {self.folder}\n")
 
     def test_configures_once_until_commit_or_compiler_changes(self):
         for _ in range(2):
