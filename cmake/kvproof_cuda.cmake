@@ -29,7 +29,9 @@ endfunction()
 
 kvproof_compiler_version(kvproof_nvcc_version ${KVPROOF_NVCC})
 if(NOT kvproof_nvcc_version MATCHES "^${kvproof_cuda_release}\\.")
-  message(FATAL_ERROR "${KVPROOF_NVCC} is version '${kvproof_nvcc_version}', not ${kvproof_cuda_release}; ${kvproof_nvcc_remedy}")
+  set(kvproof_nvcc_refused ${KVPROOF_NVCC})
+  unset(KVPROOF_NVCC CACHE)  # the next attempt looks anew
+  message(FATAL_ERROR "${kvproof_nvcc_refused} is version '${kvproof_nvcc_version}', not ${kvproof_cuda_release}; ${kvproof_nvcc_remedy}")
 elseif(NOT kvproof_nvcc_version VERSION_EQUAL kvproof_nvcc_required)
   message(WARNING "${KVPROOF_NVCC} is version ${kvproof_nvcc_version}; verify/evidence was recorded with ${kvproof_nvcc_required}, "
     "and PTX names its compiler: the hashes will differ")
@@ -46,6 +48,8 @@ if(NOT KVPROOF_PTXAS)
 endif()
 kvproof_compiler_version(kvproof_ptxas_version ${KVPROOF_PTXAS})
 if(NOT kvproof_ptxas_version STREQUAL kvproof_nvcc_version)
-  message(FATAL_ERROR "${KVPROOF_PTXAS} is version '${kvproof_ptxas_version}', nvcc is ${kvproof_nvcc_version}: "
+  set(kvproof_ptxas_refused ${KVPROOF_PTXAS})
+  unset(KVPROOF_PTXAS CACHE)
+  message(FATAL_ERROR "${kvproof_ptxas_refused} is version '${kvproof_ptxas_version}', nvcc is ${kvproof_nvcc_version}: "
     "name the ptxas that belongs to ${KVPROOF_NVCC} with -DKVPROOF_PTXAS=FILE")
 endif()
