@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(sys.argv.pop(1)).resolve()
 REQUIRED = "13.0.88"
-TOOLS = ("bash sh chmod touch env sed grep tail head cat mkdir dirname uname flock tee find ln rm printf pwd tr nproc python3".split())
+TOOLS = ("bash sh chmod touch env sed grep tail head cat readlink mkdir dirname uname flock tee find ln rm printf pwd tr nproc python3".split())
 
 STAND_INS = {
     # Everything is installed.
@@ -20,6 +20,7 @@ STAND_INS = {
     "id": "echo 0",
     "git": "echo 0123456789ab",
     "nvcc": f"echo 'Cuda compilation tools, release 13.0, V{REQUIRED}'",
+    "ptxas": "exit 0",
     "cmake": 'mkdir -p build/default/bin; touch build/default/build.ninja; echo "$*" >>"$CALLS"',
     # -n: says what is to do; else builds a command that shows its arguments and folder and exits with 3.
     "ninja": """if [ "$3" = -n ]; then test -x "$2/bin/kvproof" && echo 'ninja: no work to do.' || echo '[1/1] link'; exit 0; fi
@@ -99,9 +100,23 @@ class Launcher(unittest.TestCase):
         home = self.folder / "cuda"
         (home / "bin").mkdir(parents=True)
         (self.programs / "nvcc").rename(home / "bin/nvcc")
+        shutil.copy(self.programs / "ptxas", home / "bin/ptxas")
         self.launch("list", CUDA_HOME=str(home))
         self.assertEqual(len(self.cmake_calls()), 3)
         self.assertIn(f"-DKVPROOF_NVCC={home}/bin/nvcc -DKVPROOF_PTXAS={home}/bin/ptxas", self.cmake_calls()[-1])
+
+    def test_nvcc_without_ptxas_is_passed_over_and_links_are_followed(self):
+        home = self.folder / "cuda"
+        (home / "bin").mkdir(parents=True)
+        for program in ("nvcc", "ptxas"):
+            shutil.copy(self.programs / program, home / "bin" / program)
+        (self.programs / "ptxas").unlink()
+        self.launch("list", CUDA_HOME=str(home))
+        self.assertIn(f"-DKVPROOF_NVCC={home}/bin/nvcc -DKVPROOF_PTXAS={home}/bin/ptxas", self.cmake_calls()[-1])
+        (self.programs / "nvcc").unlink()
+        (self.programs / "nvcc").symlink_to(home / "bin/nvcc")
+        self.launch("list")
+        self.assertIn(f"-DKVPROOF_NVCC={self.programs}/nvcc -DKVPROOF_PTXAS={home}/bin/ptxas", self.cmake_calls()[-1])
 
     def test_build_passes_cmake_variables_on(self):
         self.assertEqual(self.launch("build", "-DKVPROOF_WERROR=ON").returncode, 0)
