@@ -76,57 +76,114 @@ class round_toward_zero {
   unsigned saved_ = 0;
 };
 
-struct group_result {
-  __m256 sums;   // of 8 columns
-  int is_exact;  // one bit a column
+constexpr int rows_at_once = 4;  // independent chains hide the latency of one
+
+// One row of A: its operands, and whether P == 0 means that all terms are zero (a mask), because no
+// product of powers of two can have underflowed.
+struct row_of_a {
+  const float* value;
+  const float* power;
+  __m256 zero_is_exact;
+  bool finite;
 };
 
-// One group of products of a row with 8 columns. `zero_is_exact` (a mask): P == 0 means that all
-// terms are zero, because no product of powers of two can have underflowed.
-template <int Group, int FractionBits>
-inline group_result multiply_group(const float* value_a, const float* power_a, const float* value_b,
-                                   const float* power_b, __m256 c, __m256 zero_is_exact) {
+template <int Rows>
+struct group_result {
+  __m256 sums[Rows];   // of 8 columns
+  int is_exact[Rows];  // one bit a column
+};
+
+// The group of products that starts at k, of some rows with 8 columns; b is at its row k.
+template <int Rows, int Group, int FractionBits>
+inline group_result<Rows> multiply_group(const row_of_a* rows, std::size_t k, const float* value_b,
+                                         const float* power_b, const __m256* c) {
   const __m256i exponent_mask = _mm256_set1_epi32(0x7f800000);
   const __m256 zero = _mm256_setzero_ps();
   const __m256 low = _mm256_set1_ps(0x1p-100f), high = _mm256_set1_ps(0x1p100f);
-  __m256 p0 = _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(c), exponent_mask));
-  __m256 p1 = zero;
+  __m256 p[Rows];
+  for (int r = 0; r < Rows; ++r) p[r] = zero;
 #pragma GCC unroll 16
-  for (int k = 0; k < Group; k += 2) {
-    const __m256 e0 =
-        _mm256_mul_ps(_mm256_broadcast_ss(power_a + k), _mm256_loadu_ps(power_b + k * 8));
-    const __m256 e1 =
-        _mm256_mul_ps(_mm256_broadcast_ss(power_a + k + 1), _mm256_loadu_ps(power_b + k * 8 + 8));
-    p0 = _mm256_max_ps(p0, e0);
-    p1 = _mm256_max_ps(p1, e1);
+  for (int i = 0; i < Group; ++i) {
+    const __m256 power = _mm256_loadu_ps(power_b + i * 8);
+    for (int r = 0; r < Rows; ++r) {
+      const __m256 e = _mm256_mul_ps(_mm256_broadcast_ss(rows[r].power + k + i), power);
+      p[r] = _mm256_max_ps(p[r], e);
+    }
   }
-  __m256 p = _mm256_max_ps(p0, p1);
-  const __m256 all_zero = _mm256_cmp_ps(p, zero, _CMP_EQ_OQ);
-  const __m256 in_range =
-      _mm256_and_ps(_mm256_cmp_ps(p, low, _CMP_GE_OQ), _mm256_cmp_ps(p, high, _CMP_LE_OQ));
-  const __m256 zero_ok =
-      _mm256_and_ps(_mm256_and_ps(all_zero, zero_is_exact), _mm256_cmp_ps(c, zero, _CMP_EQ_OQ));
-  p = _mm256_blendv_ps(p, low, all_zero);
-  const __m256 scale = _mm256_castsi256_ps(_mm256_sub_epi32(
-      _mm256_set1_epi32((254 + FractionBits) << 23), _mm256_castps_si256(p)));  // 2^F / P
-  __m256i s0 = _mm256_cvttps_epi32(_mm256_mul_ps(c, scale));
-  __m256i s1 = _mm256_setzero_si256();
+  __m256 scale[Rows], usable[Rows];
+  for (int r = 0; r < Rows; ++r) {
+    p[r] = _mm256_max_ps(
+        p[r], _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(c[r]), exponent_mask)));
+    const __m256 all_zero = _mm256_cmp_ps(p[r], zero, _CMP_EQ_OQ);
+    const __m256 in_range =
+        _mm256_and_ps(_mm256_cmp_ps(p[r], low, _CMP_GE_OQ), _mm256_cmp_ps(p[r], high, _CMP_LE_OQ));
+    const __m256 zero_ok = _mm256_and_ps(_mm256_and_ps(all_zero, rows[r].zero_is_exact),
+                                         _mm256_cmp_ps(c[r], zero, _CMP_EQ_OQ));
+    usable[r] = _mm256_or_ps(zero_ok, in_range);
+    p[r] = _mm256_blendv_ps(p[r], low, all_zero);
+    scale[r] = _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32((254 + FractionBits) << 23),
+                                                    _mm256_castps_si256(p[r])));  // 2^F / P
+  }
+  __m256i s0[Rows], s1[Rows];  // each stays below 2^31
+  for (int r = 0; r < Rows; ++r) {
+    s0[r] = _mm256_cvttps_epi32(_mm256_mul_ps(c[r], scale[r]));
+    s1[r] = _mm256_setzero_si256();
+  }
 #pragma GCC unroll 16
-  for (int k = 0; k < Group; k += 2) {
-    const __m256 x0 =
-        _mm256_mul_ps(_mm256_broadcast_ss(value_a + k), _mm256_loadu_ps(value_b + k * 8));
-    const __m256 x1 =
-        _mm256_mul_ps(_mm256_broadcast_ss(value_a + k + 1), _mm256_loadu_ps(value_b + k * 8 + 8));
-    s0 = _mm256_add_epi32(s0, _mm256_cvttps_epi32(_mm256_mul_ps(x0, scale)));
-    s1 = _mm256_add_epi32(s1, _mm256_cvttps_epi32(_mm256_mul_ps(x1, scale)));
+  for (int i = 0; i < Group; ++i) {
+    const __m256 value = _mm256_loadu_ps(value_b + i * 8);
+    for (int r = 0; r < Rows; ++r) {
+      const __m256 x = _mm256_mul_ps(_mm256_broadcast_ss(rows[r].value + k + i), value);
+      __m256i& s = i % 2 == 0 ? s0[r] : s1[r];
+      s = _mm256_add_epi32(s, _mm256_cvttps_epi32(_mm256_mul_ps(x, scale[r])));
+    }
   }
-  const __m256i sum = _mm256_add_epi32(s0, s1);  // s0 and s1 stay below 2^31
-  const __m256i overflow = _mm256_and_si256(_mm256_xor_si256(sum, s0), _mm256_xor_si256(sum, s1));
-  const __m256 unit = _mm256_castsi256_ps(
-      _mm256_sub_epi32(_mm256_castps_si256(p), _mm256_set1_epi32(FractionBits << 23)));  // P * 2^-F
-  const __m256 exact =
-      _mm256_andnot_ps(_mm256_castsi256_ps(overflow), _mm256_or_ps(zero_ok, in_range));
-  return {_mm256_mul_ps(_mm256_cvtepi32_ps(sum), unit), _mm256_movemask_ps(exact)};
+  group_result<Rows> result;
+  for (int r = 0; r < Rows; ++r) {
+    const __m256i sum = _mm256_add_epi32(s0[r], s1[r]);
+    const __m256i overflow =
+        _mm256_and_si256(_mm256_xor_si256(sum, s0[r]), _mm256_xor_si256(sum, s1[r]));
+    const __m256 unit = _mm256_castsi256_ps(_mm256_sub_epi32(
+        _mm256_castps_si256(p[r]), _mm256_set1_epi32(FractionBits << 23)));  // P * 2^-F
+    result.sums[r] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), unit);
+    result.is_exact[r] =
+        _mm256_movemask_ps(_mm256_andnot_ps(_mm256_castsi256_ps(overflow), usable[r]));
+  }
+  return result;
+}
+
+// All groups of `Rows` rows; a and c start at the first of them. Returns the steps of single
+// outputs that the scalar model did.
+template <operand_type Type, int Rows, int Group, int FractionBits>
+inline std::int64_t multiply_rows(float* c, const std::uint16_t* a,
+                                  std::span<const std::uint16_t> b, const row_of_a* rows,
+                                  const widened& wide_b, const tensor_core_rules& rules) {
+  const std::size_t depth = b.size() / 8;
+  std::int64_t scalar_steps = 0;
+  __m256 acc[Rows];
+  for (int r = 0; r < Rows; ++r) acc[r] = _mm256_loadu_ps(c + r * 8);
+  for (std::size_t k = 0; k < depth; k += Group) {
+    const auto step = multiply_group<Rows, Group, FractionBits>(rows, k, &wide_b.value[k * 8],
+                                                                &wide_b.power[k * 8], acc);
+    for (int r = 0; r < Rows; ++r) {
+      const int exact = rows[r].finite ? step.is_exact[r] : 0;
+      if (exact == 0xff) {
+        acc[r] = step.sums[r];
+        continue;
+      }
+      alignas(32) float before[8], after[8];
+      _mm256_store_ps(before, acc[r]);
+      _mm256_store_ps(after, step.sums[r]);
+      for (int n = 0; n < 8; ++n) {
+        if ((exact >> n & 1) != 0) continue;
+        after[n] = fused_group(a + r * depth + k, 1, &b[k * 8 + n], 8, before[n], Type, rules);
+        ++scalar_steps;
+      }
+      acc[r] = _mm256_load_ps(after);
+    }
+  }
+  for (int r = 0; r < Rows; ++r) _mm256_storeu_ps(c + r * 8, acc[r]);
+  return scalar_steps;
 }
 
 template <operand_type Type, int Group, int FractionBits>
@@ -134,39 +191,29 @@ __attribute__((noinline)) std::int64_t multiply(std::span<float> c,
                                                 std::span<const std::uint16_t> a,
                                                 std::span<const std::uint16_t> b,
                                                 const tensor_core_rules& rules) {
-  thread_local widened row_of_a, all_of_b;
-  const std::size_t rows = c.size() / 8, depth = b.size() / 8;
+  thread_local widened wide_a[rows_at_once], wide_b;
+  const std::size_t num_rows = c.size() / 8, depth = b.size() / 8;
   const round_toward_zero mode;
-  row_of_a.resize(depth);
-  all_of_b.resize(b.size());
-  widen<Type>(b, all_of_b);
+  for (widened& row : wide_a) row.resize(depth);
+  wide_b.resize(b.size());
+  widen<Type>(b, wide_b);
   std::int64_t scalar_steps = 0;
-  for (std::size_t m = 0; m < rows; ++m) {
-    widen<Type>(a.subspan(m * depth, depth), row_of_a);
-    const bool finite = row_of_a.finite && all_of_b.finite;
-    const __m256 zero_is_exact = _mm256_castsi256_ps(
-        _mm256_set1_epi32(row_of_a.least_power * all_of_b.least_power >= 0x1p-126f ? -1 : 0));
-    __m256 acc = _mm256_loadu_ps(&c[m * 8]);
-    for (std::size_t k = 0; k < depth; k += Group) {
-      const group_result step = multiply_group<Group, FractionBits>(
-          &row_of_a.value[k], &row_of_a.power[k], &all_of_b.value[k * 8], &all_of_b.power[k * 8],
-          acc, zero_is_exact);
-      const int exact = finite ? step.is_exact : 0;
-      if (exact == 0xff) {
-        acc = step.sums;
-        continue;
-      }
-      alignas(32) float before[8], after[8];
-      _mm256_store_ps(before, acc);
-      _mm256_store_ps(after, step.sums);
-      for (int n = 0; n < 8; ++n) {
-        if ((exact >> n & 1) != 0) continue;
-        after[n] = fused_group(&a[m * depth + k], 1, &b[k * 8 + n], 8, before[n], Type, rules);
-        ++scalar_steps;
-      }
-      acc = _mm256_load_ps(after);
+  for (std::size_t m = 0; m < num_rows;) {
+    const int count = num_rows - m >= rows_at_once ? rows_at_once : 1;
+    row_of_a rows[rows_at_once];
+    for (int r = 0; r < count; ++r) {
+      widened& row = wide_a[r];
+      widen<Type>(a.subspan((m + r) * depth, depth), row);
+      const bool zero_is_exact = row.least_power * wide_b.least_power >= 0x1p-126f;
+      rows[r] = {row.value.data(), row.power.data(),
+                 _mm256_castsi256_ps(_mm256_set1_epi32(zero_is_exact ? -1 : 0)),
+                 row.finite && wide_b.finite};
     }
-    _mm256_storeu_ps(&c[m * 8], acc);
+    scalar_steps += count == 1 ? multiply_rows<Type, 1, Group, FractionBits>(
+                                     &c[m * 8], &a[m * depth], b, rows, wide_b, rules)
+                               : multiply_rows<Type, rows_at_once, Group, FractionBits>(
+                                     &c[m * 8], &a[m * depth], b, rows, wide_b, rules);
+    m += count;
   }
   return scalar_steps;
 }
