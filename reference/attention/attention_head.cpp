@@ -33,13 +33,6 @@ half_matrix scaled_query_operand(const half_matrix& q, const spec::kv_format& fo
   return scaled;
 }
 
-std::vector<std::uint8_t> codes_of(const attention_head& head, kv_side side,
-                                   std::span<const std::byte> page) {
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(spec::tokens_per_page) * head.head_dim);
-  head.layout.read_codes(side, page, codes);
-  return codes;
-}
-
 }  // namespace
 
 attention_head::attention_head(const decode_input& decode, architecture mma_model)
@@ -62,28 +55,29 @@ void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& 
 }
 
 half_matrix key_operand(const attention_head& head, std::span<const std::byte> page) {
-  const std::vector<std::uint8_t> codes = codes_of(head, kv_side::key, page);
   half_matrix operand(spec::tokens_per_page, head.head_dim);
-  for (int group = 0; group < head.head_dim / 16; ++group) {
+  std::vector<std::uint8_t> codes(operand.values.size());
+  head.layout.read_codes(kv_side::key, page, codes);
+  for (std::size_t first = 0; first < codes.size(); first += 16) {
+    const int group = static_cast<int>(first % head.head_dim / 16);
     const int shift = operand_shift(head.format, head.head_dim, kv_side::key, group);
-    for (int token = 0; token < spec::tokens_per_page; ++token) {
-      for (int channel = 16 * group; channel < 16 * group + 16; ++channel) {
-        const std::size_t i = static_cast<std::size_t>(token) * head.head_dim + channel;
-        operand.values[i] = static_cast<half_bits>(codes[i] << shift);
-      }
+    for (std::size_t i = first; i < first + 16; ++i) {
+      operand.values[i] = static_cast<half_bits>(codes[i] << shift);
     }
   }
   return operand;
 }
 
 half_matrix value_operand(const attention_head& head, std::span<const std::byte> page) {
-  const std::vector<std::uint8_t> codes = codes_of(head, kv_side::value, page);
   half_matrix operand(head.head_dim, spec::tokens_per_page);
-  for (int channel = 0; channel < head.head_dim; ++channel) {
-    const int shift = operand_shift(head.format, head.head_dim, kv_side::value, channel / 16);
-    for (int token = 0; token < spec::tokens_per_page; ++token) {
-      const std::size_t i = static_cast<std::size_t>(token) * head.head_dim + channel;
-      operand.at(channel, token) = static_cast<half_bits>(codes[i] << shift);
+  std::vector<std::uint8_t> codes(operand.values.size());
+  head.layout.read_codes_transposed(kv_side::value, page, codes);
+  constexpr std::size_t group_size = 16 * spec::tokens_per_page;
+  for (std::size_t first = 0; first < codes.size(); first += group_size) {
+    const int group = static_cast<int>(first / group_size);
+    const int shift = operand_shift(head.format, head.head_dim, kv_side::value, group);
+    for (std::size_t i = first; i < first + group_size; ++i) {
+      operand.values[i] = static_cast<half_bits>(codes[i] << shift);
     }
   }
   return operand;

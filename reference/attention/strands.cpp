@@ -29,7 +29,7 @@ void mask_and_store(query_rows& s, std::int64_t num_valid, std::int64_t position
 half_matrix to_half_operand(const query_rows& p) {
   half_matrix operand(std::ssize(p), query_columns);
   for (std::int64_t t = 0; t < operand.rows; ++t) {
-    std::transform(p[t].begin(), p[t].end(), &operand.at(t, 0), float_to_half);
+    for (int g = 0; g < query_columns; ++g) operand.at(t, g) = float_to_half(p[t][g]);
   }
   return operand;
 }
@@ -123,9 +123,10 @@ partial_result per_token_strand::finish() const {
   const query_row z = sum_lanes(z_);
   partial_result result = {m_, sum_lanes(l_), o_};
   for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
+    const float unit = value_unit(head_, channel);
     for (int g = 0; g < query_columns; ++g) {
       const float y = fma(-mid, zc_[0][g], z[g]);
-      result.o[channel][g] = fma(o_[channel][g], value_unit(head_, channel), y);
+      result.o[channel][g] = fma(o_[channel][g], unit, y);
     }
   }
   return result;
@@ -205,9 +206,9 @@ void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
 partial_result group16_strand::finish() const {
   partial_result result = {m_, l_[0], o_};
   for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
+    const float unit = value_unit(head_, channel);
     for (int g = 0; g < query_columns; ++g) {
-      result.o[channel][g] =
-          fma(o_[channel][g], value_unit(head_, channel), zc_[channel / spec::group_size][g]);
+      result.o[channel][g] = fma(o_[channel][g], unit, zc_[channel / spec::group_size][g]);
     }
   }
   return result;

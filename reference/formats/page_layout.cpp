@@ -79,6 +79,27 @@ scale_position group16_scale(const element& e, kv_side side, int head_dim, int r
   return {static_cast<std::uint16_t>(scale), static_cast<std::uint16_t>(zero)};
 }
 
+// codes[elements[i]] = the i-th code of the halves.
+template <int CodeBits>
+void scatter_codes_of(std::span<const std::byte> halves, std::span<const std::uint16_t> elements,
+                      std::span<std::uint8_t> codes) {
+  constexpr std::size_t fields = bits_per_half / CodeBits;
+  for (std::size_t i = 0; i < elements.size(); i += fields) {
+    const unsigned half = read_half(halves, 2 * (i / fields));
+    for (std::size_t f = 0; f < fields; ++f) {
+      codes[elements[i + f]] =
+          static_cast<std::uint8_t>(half >> (CodeBits * f) & ((1u << CodeBits) - 1));
+    }
+  }
+}
+
+void scatter_codes(int code_bits, std::span<const std::byte> halves,
+                   std::span<const std::uint16_t> elements, std::span<std::uint8_t> codes) {
+  if (code_bits == 2) return scatter_codes_of<2>(halves, elements, codes);
+  if (code_bits == 4) return scatter_codes_of<4>(halves, elements, codes);
+  return scatter_codes_of<8>(halves, elements, codes);
+}
+
 }  // namespace
 
 page_layout::page_layout(const spec::kv_format& format, int head_dim) : head_dim_(head_dim) {
@@ -96,6 +117,23 @@ page_layout::page_layout(const spec::kv_format& format, int head_dim) : head_dim
                                     : group16_scale(e, side, head_dim, regions.scales));
       }
     }
+    tabulate_elements(tables);
+  }
+}
+
+void page_layout::tabulate_elements(side_tables& tables) const {
+  const int fields = bits_per_half / tables.code_bits;
+  tables.first_byte = std::ranges::min(tables.codes, {}, &code_field::byte).byte;
+  tables.elements.resize(tables.codes.size());
+  tables.elements_transposed.resize(tables.codes.size());
+  for (std::size_t element = 0; element < tables.codes.size(); ++element) {
+    const code_field field = tables.codes[element];
+    const int at = (field.byte - tables.first_byte) / 2 * fields + field.bit / tables.code_bits;
+    const std::size_t token = element / head_dim_;
+    const std::size_t channel = element % head_dim_;
+    tables.elements[at] = static_cast<std::uint16_t>(element);
+    tables.elements_transposed[at] =
+        static_cast<std::uint16_t>(channel * spec::tokens_per_page + token);
   }
 }
 
@@ -105,17 +143,17 @@ code_field page_layout::code(kv_side side, int token, int channel) const {
   return sides_[index_of(side)].codes[std::int64_t{token} * head_dim_ + channel];
 }
 
-scale_position page_layout::scale(kv_side side, int token, int channel) const {
-  return sides_[index_of(side)].scales[std::int64_t{token} * head_dim_ + channel];
-}
-
 void page_layout::read_codes(kv_side side, std::span<const std::byte> page,
                              std::span<std::uint8_t> codes) const {
   const side_tables& tables = sides_[index_of(side)];
-  const unsigned mask = (1u << tables.code_bits) - 1;
-  std::ranges::transform(tables.codes, codes.begin(), [&](code_field field) {
-    return static_cast<std::uint8_t>(read_half(page, field.byte) >> field.bit & mask);
-  });
+  scatter_codes(tables.code_bits, page.subspan(tables.first_byte), tables.elements, codes);
+}
+
+void page_layout::read_codes_transposed(kv_side side, std::span<const std::byte> page,
+                                        std::span<std::uint8_t> codes) const {
+  const side_tables& tables = sides_[index_of(side)];
+  scatter_codes(tables.code_bits, page.subspan(tables.first_byte), tables.elements_transposed,
+                codes);
 }
 
 const page_layout& layout_of(spec::format_id format, int head_dim) {

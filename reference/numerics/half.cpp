@@ -1,46 +1,34 @@
-// Conversions between 16-bit and 32-bit floating point, see half.hpp.
+// The rare cases of the conversions between 16-bit and 32-bit floating point, see half.hpp.
 #include "reference/numerics/half.hpp"
 
 #include <bit>
 
 namespace kvproof::reference {
 
-float half_to_float(std::uint16_t bits) {
+float subnormal_half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
-  std::uint32_t fraction = bits & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  if (fraction == 0) return std::bit_cast<float>(sign);
   // fraction * 2^-24, normalised: the leading bit of the fraction becomes the hidden bit.
+  const std::uint32_t fraction = bits & 0x3ffu;
   const int shift = std::countl_zero(fraction) - 21;
-  fraction = (fraction << shift) & 0x3ffu;
   return std::bit_cast<float>(sign | static_cast<std::uint32_t>(113 - shift) << 23 |
-                              fraction << 13);
+                              ((fraction << shift) & 0x3ffu) << 13);
 }
 
-std::uint16_t float_to_half(float x) {
+std::uint16_t float_to_half_special(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return 0x7fff;
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // >= 65520
-  std::uint32_t significand = magnitude & 0x7fffffu;
-  std::uint32_t base = 0;  // result before rounding, without the bits of the significand
-  std::uint32_t dropped = 13;
-  if (magnitude >= 0x38800000u) {  // normal: at least 2^-14
-    base = ((magnitude >> 23) - 112) << 10;
-  } else {
-    const std::uint32_t exponent = magnitude >> 23;
-    if (exponent < 102) return sign;  // below 2^-25: rounds to zero
-    significand |= 0x800000u;
-    dropped = 126 - exponent;  // the result counts units of 2^-24
-  }
+  const std::uint32_t exponent = magnitude >> 23;
+  if (exponent < 102) return sign;  // below 2^-25: rounds to zero
+  const std::uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
+  const std::uint32_t dropped = 126 - exponent;  // the result counts units of 2^-24
   const std::uint32_t kept = significand >> dropped;
   const std::uint32_t rest = significand & ((1u << dropped) - 1);
   const std::uint32_t half = 1u << (dropped - 1);
   const std::uint32_t up = (rest > half || (rest == half && (kept & 1u) != 0)) ? 1u : 0u;
-  return static_cast<std::uint16_t>(sign | (base + kept + up));  // a carry moves into the exponent
+  return static_cast<std::uint16_t>(sign | (kept + up));  // a carry moves into the exponent
 }
 
 float bfloat16_to_float(std::uint16_t bits) {
