@@ -7,6 +7,9 @@
 #include <array>
 #include <bit>
 #include <cstdlib>
+#include <type_traits>
+
+#include "verify/fenced_buffer.hpp"
 
 namespace kvproof::verify {
 namespace {
@@ -31,6 +34,17 @@ std::string place(const std::string& name, std::span<const axis> axes, std::int6
     text += fmt::format("{}{}={}", i == 0 ? "" : ", ", axes[i].name, c[i]);
   }
   return text + "]";
+}
+
+void note_coordinates(std::vector<std::int64_t>& to, std::span<const axis> axes,
+                      std::int64_t index) {
+  if (to.size() >= max_coordinates * axes.size()) return;
+  const std::vector<std::int64_t> c = coordinates_of(axes, index);
+  to.insert(to.end(), c.begin(), c.end());
+}
+
+mismatch_report other_size(const std::string& name, std::size_t expected, std::size_t actual) {
+  return {1, fmt::format("{}: {} elements expected, got {}", name, expected, actual), ""};
 }
 
 }  // namespace
@@ -82,34 +96,62 @@ std::string guess_pattern(std::span<const axis> axes, std::span<const std::int64
   return text;
 }
 
+template <typename T>
+comparison compare_exact(const std::string& name, std::span<const axis> axes,
+                         std::span<const T> expected, std::span<const T> actual) {
+  comparison result;
+  result.compared = std::ssize(expected);
+  if (expected.size() != actual.size()) {
+    result.mismatch = other_size(name, expected.size(), actual.size());
+    return result;
+  }
+  mismatch_report report;
+  std::vector<std::int64_t> coordinates;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == actual[i]) continue;
+    const auto index = static_cast<std::int64_t>(i);
+    if (report.count++ == 0) {
+      report.first = fmt::format("{}: expected {:#0{}x}, got {:#0{}x}", place(name, axes, index),
+                                 std::make_unsigned_t<T>(expected[i]), 2 + 2 * sizeof(T),
+                                 std::make_unsigned_t<T>(actual[i]), 2 + 2 * sizeof(T));
+    }
+    note_coordinates(coordinates, axes, index);
+  }
+  if (report.count == 0) return result;
+  report.pattern =
+      report.count == result.compared ? "every element" : guess_pattern(axes, coordinates);
+  result.mismatch = report;
+  return result;
+}
+
+template comparison compare_exact<std::int32_t>(const std::string&, std::span<const axis>,
+                                                std::span<const std::int32_t>,
+                                                std::span<const std::int32_t>);
+template comparison compare_exact<std::uint16_t>(const std::string&, std::span<const axis>,
+                                                 std::span<const std::uint16_t>,
+                                                 std::span<const std::uint16_t>);
+
 comparison compare_floats(const std::string& name, std::span<const axis> axes,
                           std::span<const std::uint32_t> expected,
                           std::span<const std::uint32_t> actual) {
   comparison result;
   result.compared = static_cast<std::int64_t>(expected.size());
   if (std::equal(expected.begin(), expected.end(), actual.begin(), actual.end())) return result;
+  if (expected.size() != actual.size()) {
+    result.mismatch = other_size(name, expected.size(), actual.size());
+    return result;
+  }
 
   mismatch_report report;
   std::vector<std::int64_t> coordinates;
   std::int64_t first = -1;
   bool only_zero_signs = true;
-  const std::size_t n = std::min(expected.size(), actual.size());
-  for (std::size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
     if (expected[i] == actual[i] || (is_nan(expected[i]) && is_nan(actual[i]))) continue;
     if (first < 0) first = static_cast<std::int64_t>(i);
     ++report.count;
     only_zero_signs = only_zero_signs && ((expected[i] | actual[i]) & 0x7fffffffu) == 0;
-    if (coordinates.size() < max_coordinates * axes.size()) {
-      const std::vector<std::int64_t> c = coordinates_of(axes, static_cast<std::int64_t>(i));
-      coordinates.insert(coordinates.end(), c.begin(), c.end());
-    }
-  }
-  if (expected.size() != actual.size()) {
-    report.count += 1;
-    report.first =
-        fmt::format("{}: {} elements expected, got {}", name, expected.size(), actual.size());
-    result.mismatch = report;
-    return result;
+    note_coordinates(coordinates, axes, static_cast<std::int64_t>(i));
   }
   if (report.count == 0) return result;  // NaNs with other payloads
 
@@ -118,7 +160,7 @@ comparison compare_floats(const std::string& name, std::span<const axis> axes,
   report.first =
       fmt::format("{}: expected 0x{:08x} ({:.9g}), got 0x{:08x} ({:.9g})", place(name, axes, first),
                   e, std::bit_cast<float>(e), g, std::bit_cast<float>(g));
-  if (g == 0xcdcdcdcdu) {
+  if (g == poison_word) {
     report.first += ", never written";
   } else if (!is_nan(e) && !is_nan(g)) {
     report.first += fmt::format(", {} ulp apart", ulp_distance(e, g));

@@ -33,6 +33,11 @@ struct comparison {
                                         std::span<const std::uint32_t> expected,
                                         std::span<const std::uint32_t> actual);
 
+// Integers or fp16 bit patterns of equal shape, for T = std::int32_t and std::uint16_t.
+template <typename T>
+[[nodiscard]] comparison compare_exact(const std::string& name, std::span<const axis> axes,
+                                       std::span<const T> expected, std::span<const T> actual);
+
 // Distance in representable numbers between two finite fp32 bit patterns; +0 and -0 are one apart.
 [[nodiscard]] std::int64_t ulp_distance(std::uint32_t a, std::uint32_t b);
 

@@ -1,8 +1,14 @@
 // The forwarding device, see foreign_kernels.hpp.
 #include "verify/foreign_kernels.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cctype>
 #include <utility>
+
+#include "gpu/kernels/kernel_table.hpp"
+#include "reference/spec/error.hpp"
 
 namespace kvproof::verify {
 namespace {
@@ -65,7 +71,13 @@ bool defines_entry(std::string_view ptx, std::string_view entry) {
   return false;
 }
 
-std::unique_ptr<gpu::device> with_foreign_kernels(gpu::device& inner, std::string ptx) {
+std::unique_ptr<gpu::device> with_foreign_kernels(gpu::device& inner, std::string ptx,
+                                                  const std::string& file) {
+  const auto replaced = [&](const gpu::kernel_entry& k) { return defines_entry(ptx, k.entry); };
+  if (std::ranges::none_of(gpu::kernel_entries(), replaced)) {
+    throw spec::input_error(fmt::format(
+        "{}: no .entry has the name of a shipped kernel; see kvproof list kernels", file));
+  }
   return std::make_unique<foreign_kernel_device>(inner, std::move(ptx));
 }
 

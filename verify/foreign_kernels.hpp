@@ -10,9 +10,10 @@
 
 namespace kvproof::verify {
 
-// Everything but load() goes to `inner`, which must outlive the result.
-[[nodiscard]] std::unique_ptr<gpu::device> with_foreign_kernels(gpu::device& inner,
-                                                                std::string ptx);
+// Everything but load() goes to `inner`, which must outlive the result. Throws input_error when the
+// text (of `file`) defines no entry of a shipped kernel.
+[[nodiscard]] std::unique_ptr<gpu::device> with_foreign_kernels(gpu::device& inner, std::string ptx,
+                                                                const std::string& file);
 
 // True when the PTX text defines this entry.
 [[nodiscard]] bool defines_entry(std::string_view ptx, std::string_view entry);

@@ -1,45 +1,38 @@
-// The kvproof command. Parses the command line, calls the library, and maps error types to exit
-// codes: the only place that prints to stderr or chooses an exit code.
+// The kvproof command: parses the command line and calls the library.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <ctime>
-#include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "gpu/kernels/kernel_table.hpp"
 #include "reference/spec/error.hpp"
 #include "traces/synthetic_trace.hpp"
 #include "traces/trace_info.hpp"
+#include "verify/case_runner.hpp"
 #include "verify/device_choice.hpp"
+#include "verify/evidence.hpp"
+#include "verify/exit_codes.hpp"
 #include "verify/foreign_kernels.hpp"
 #include "verify/report.hpp"
 #include "verify/sha256.hpp"
 #include "verify/suites.hpp"
+#include "verify/text_file.hpp"
 
 namespace kvproof::verify {
 namespace {
 
-constexpr int exit_usage = 2, exit_bad_input = 3, exit_device_fault = 4, exit_nothing_ran = 77;
-
 struct options {
-  std::string variant = "all";
-  std::string trace;
-  std::string suite;
+  case_request cases;
   std::string device = "auto";
-  std::string filter = "*";
   std::string kernel;
   std::string jsonl, junit, evidence;
   std::string commit = KVPROOF_COMMIT;
-  std::string case_id;
-  std::int64_t steps = 64;
   std::uint64_t seed = 1;
-  bool quiet = false;
+  bool quiet = false, verbose = false;
 };
 
 struct synth_options {
@@ -64,12 +57,6 @@ std::filesystem::path shipped_trace() {
                   binary.string()));
 }
 
-std::string read_text(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw spec::input_error(fmt::format("cannot read {}; check the path", file));
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 std::string utc_now() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm fields{};
@@ -79,108 +66,63 @@ std::string utc_now() {
   return text;
 }
 
-struct selection {
-  std::vector<test_case> cases;
-  std::string source;
-};
-
-selection select_cases(const options& o) {
-  if (o.variant != "all") static_cast<void>(find_variant(o.variant));
-  selection s;
-  const bool smoke = o.suite == "smoke" || o.suite == "ci";
-  if (!o.suite.empty() && !smoke) {
-    throw spec::usage_error(
-        fmt::format("unknown suite '{}'; use smoke or ci, or none for the trace", o.suite));
-  }
-  if (smoke) {
-    s.cases = smoke_suite();
-    s.source = fmt::format("suite {}", o.suite);
-  }
-  if (o.suite != "smoke") {
-    const std::filesystem::path file =
-        o.trace.empty() ? shipped_trace() : std::filesystem::path(o.trace);
-    auto trace =
-        std::make_shared<const traces::attention_trace>(traces::read_attention_trace(file));
-    std::vector<test_case> more = trace_suite(trace, file.stem().string(), o.variant, o.steps);
-    s.source += fmt::format(
-        "{}trace {}: {}, {} prompt tokens, {} decode steps, {} layers, {} query and {} KV heads",
-        s.source.empty() ? "" : "; ", file.filename().string(), trace->model.name,
-        trace->prompt_length, o.steps, trace->layers.size(), trace->model.query_heads,
-        trace->model.kv_heads);
-    s.cases.insert(s.cases.end(), std::make_move_iterator(more.begin()),
-                   std::make_move_iterator(more.end()));
-  }
-  const auto selected = [&](const test_case& c) {
-    return o.case_id.empty() ? matches_glob(c.id, o.filter) : c.id == o.case_id;
-  };
-  std::erase_if(s.cases, [&](const test_case& c) { return !selected(c); });
-  if (s.cases.empty()) {
-    throw spec::usage_error(
-        o.case_id.empty()
-            ? fmt::format("nothing selected: no case matches '{}'; see kvproof list cases",
-                          o.filter)
-            : fmt::format("no case '{}'; see kvproof list cases", o.case_id));
-  }
-  return s;
+void print_progress(std::size_t number, std::size_t of, const std::string& id) {
+  fmt::print(stderr, "\r[{}/{}] {:<60.60}", number, of, id);
 }
-
-// Word for the shell: quoted when it needs to be.
-std::string shell_word(const std::string& text) {
-  return text.find_first_of(" *?'\"$&|;<>()") == std::string::npos ? text
-                                                                   : fmt::format("'{}'", text);
-}
+void clear_progress() { fmt::print(stderr, "\r{:<80}\r", ""); }
 
 int run_cases(const options& o) {
   if (gpu::kernel_entries().empty()) {
     throw nothing_to_run_error(
         "this build has no kernels; configure with -DKVPROOF_KERNELS=ON (needs nvcc 13.0)");
   }
-  const selection selected = select_cases(o);
+  if (!o.evidence.empty() && !o.kernel.empty()) {
+    throw spec::usage_error(
+        "--evidence speaks of the shipped kernels, --kernel replaces them; leave one out");
+  }
+  const selected_cases selected = select_cases(o.cases, shipped_trace);
   const std::unique_ptr<gpu::device> base = choose_device(o.device);
   const std::unique_ptr<gpu::device> foreign =
-      o.kernel.empty() ? nullptr : with_foreign_kernels(*base, read_text(o.kernel));
+      o.kernel.empty() ? nullptr : with_foreign_kernels(*base, read_text(o.kernel), o.kernel);
   gpu::device& device = foreign != nullptr ? *foreign : *base;
+  // Read first: a malformed file must not cost a run.
+  std::vector<kernel_evidence> evidence;
+  if (!o.evidence.empty()) evidence = read_evidence(o.evidence);
 
-  run_facts facts{device.info(), selected.source, o.commit,
-                  utc_now(),     o.seed,          fmt::format("--seed {}", o.seed)};
-  if (o.device != "auto") facts.rerun_options += " --device " + o.device;
-  if (!o.trace.empty()) facts.rerun_options += " --trace " + shell_word(o.trace);
-  if (o.steps != 64) facts.rerun_options += fmt::format(" --steps {}", o.steps);
-  if (!o.kernel.empty()) facts.rerun_options += " --kernel " + shell_word(o.kernel);
+  const run_facts facts{device.info(), selected.source, o.commit, utc_now(), o.seed};
+  std::string rerun_options;
+  if (o.device != "auto") rerun_options += " --device " + o.device;
+  if (!o.kernel.empty()) rerun_options += " --kernel " + shell_word(o.kernel);
 
   const bool progress = isatty(STDERR_FILENO) != 0 && !o.quiet;
   std::vector<case_result> results;
   for (const test_case& c : selected.cases) {
-    if (progress)
-      fmt::print(stderr, "\r[{}/{}] {:<60.60}", results.size() + 1, selected.cases.size(), c.id);
+    if (progress) print_progress(results.size() + 1, selected.cases.size(), c.id);
     results.push_back(run_case(c.id, device, c.build(o.seed)));
-    if (progress) fmt::print(stderr, "\r{:<80}\r", "");
-    const case_result& r = results.back();
-    if (!o.quiet || r.result != verdict::passed) fmt::print("{}\n", case_line(r, facts));
-    if (!o.case_id.empty()) {
-      for (const stage_result& stage : r.stages) {
-        fmt::print("  {:<24} {:>12} elements, {} mismatches\n", stage.name, stage.compared,
-                   stage.mismatches);
-      }
-    }
+    if (progress) clear_progress();
+    case_result& r = results.back();
+    r.rerun = rerun_command(c.id, o.seed, c.rerun_options + rerun_options);
+    if (!o.quiet || r.result != verdict::passed) fmt::print("{}\n", case_line(r));
+    if (o.verbose) fmt::print("{}", stage_lines(r));
     std::fflush(stdout);
   }
   fmt::print("{}\n", summary(results, facts));
   if (!o.jsonl.empty()) write_jsonl(o.jsonl, results, facts);
   if (!o.junit.empty()) write_junit(o.junit, results, facts);
-  if (!o.evidence.empty()) write_evidence(o.evidence, results, facts);
+  if (!o.evidence.empty())
+    write_evidence(o.evidence, merge_evidence(std::move(evidence), evidence_of(results, facts)));
   return exit_code_of(results);
 }
 
-int list(const std::string& what, const options& o) {
+int list(const std::string& what) {
   if (what == "variants") {
     for (const variant& v : variants())
       fmt::print("{:<14} {:<7} {:<9} {}\n", v.id, v.scheme, spec::format_of(v.format).name,
                  v.description);
   } else if (what == "cases") {
-    options all = o;
-    all.suite = "ci";
-    for (const test_case& c : select_cases(all).cases) fmt::print("{}\n", c.id);
+    case_request all;
+    all.suite = "nightly";
+    for (const test_case& c : select_cases(all, shipped_trace).cases) fmt::print("{}\n", c.id);
   } else if (what == "kernels") {
     for (const gpu::kernel_entry& k : gpu::kernel_entries()) {
       const gpu::kernel_module& m = gpu::kernel_modules()[k.module];
@@ -243,14 +185,14 @@ int synthesize(const synth_options& s) {
 }
 
 void add_run_options(CLI::App& app, options& o) {
-  app.add_option("--trace", o.trace, "Attention trace (HDF5); default: the shipped one")
+  app.add_option("--trace", o.cases.trace, "Attention trace (HDF5); default: the shipped one")
       ->type_name("FILE");
   app.add_option("--device", o.device, "auto, cuda or emulator")->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of synthetic values and of page order")
       ->capture_default_str();
-  app.add_option("--steps", o.steps, "Decode steps of a trace case")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.cases.steps,
+                 "Decode steps of trace cases; default: 64, in suite nightly all")
+      ->type_name("N|all");
   app.add_option("--kernel", o.kernel,
                  "PTX whose entries replace the shipped ones of the same name")
       ->type_name("FILE.ptx");
@@ -261,29 +203,47 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", KVPROOF_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 pass, 1 mismatch or vacuous case, 2 usage, 3 bad input, 4 device fault, 77 "
-      "nothing could run.");
+      "Exit codes: 0 pass, 1 mismatch or vacuous case, 2 usage, 3 bad input, 4 device fault, 70 "
+      "internal error (a bug of kvproof), 77 nothing could run.\n"
+      "Examples:\n"
+      "  kvproof list variants\n"
+      "  kvproof trace synth --model smollm2-135m --tokens 96+32 --out small.h5\n"
+      "  kvproof verify --trace small.h5 --steps all");
 
   options o;
   CLI::App* verify = app.add_subcommand(
       "verify",
-      "Check the kernels against the reference; no options: both schemes on the shipped trace");
-  verify->add_option("--variant", o.variant, "A variant's id, or all")->capture_default_str();
-  verify->add_option("--suite", o.suite, "smoke (synthetic cases) or ci (smoke and trace)");
-  verify->add_option("--filter", o.filter, "Only cases whose id matches")->type_name("GLOB");
+      "Check the kernels against the reference; no options: streams, and every variant on the "
+      "shipped trace");
+  verify->add_option("--variant", o.cases.variant, "A variant's id, or all")->capture_default_str();
+  verify
+      ->add_option(
+          "--suite", o.cases.suite,
+          "smoke (synthetic), ci (smoke and trace), nightly (ci, long lengths, all steps), "
+          "or a file of case globs, one a line, # comments")
+      ->type_name("NAME|FILE");
+  verify->add_option("--filter", o.cases.filter, "Only cases whose id matches")->type_name("GLOB");
   add_run_options(*verify, o);
   verify->add_option("--jsonl", o.jsonl, "Write verdicts as JSON lines")->type_name("FILE");
   verify->add_option("--junit", o.junit, "Write verdicts as JUnit XML")->type_name("FILE");
   verify
-      ->add_option("--evidence", o.evidence,
-                   "Write one JSON line a kernel: hash of its PTX, verdict, device")
+      ->add_option(
+          "--evidence", o.evidence,
+          "Write one JSON line a kernel that ran (hash of its PTX, verdict, device); other "
+          "lines of the file stay")
       ->type_name("FILE");
   verify->add_option("--commit", o.commit, "Commit named in reports")->capture_default_str();
-  verify->add_flag("--quiet", o.quiet, "Only failures and the summary");
+  CLI::Option* quiet = verify->add_flag("--quiet", o.quiet, "Only failures and the summary");
+  verify->add_flag("--verbose", o.verbose, "Also every stage of every case")->excludes(quiet);
+  verify->footer(
+      "Examples:\n"
+      "  kvproof verify --variant minikv-2bit --filter '*/layer00' --steps 16 --verbose\n"
+      "  kvproof verify --suite smoke --filter 'quantize/k8v4/d64_*' --jsonl verdicts.jsonl");
 
   CLI::App* repro = app.add_subcommand("repro", "Run exactly one case and list its stages");
-  repro->add_option("case", o.case_id, "Id of the case")->required();
+  repro->add_option("case", o.cases.case_id, "Id of the case")->required();
   add_run_options(*repro, o);
+  repro->footer("Example:\n  kvproof repro decode/k8v4/d64_g3_sharp --seed 7");
 
   std::string what;
   CLI::App* list_command =
@@ -314,9 +274,9 @@ int run(int argc, char** argv) {
     const int code = app.exit(e);
     return code == 0 ? 0 : exit_usage;
   }
-  if (repro->parsed()) o.suite = "ci";
+  if (repro->parsed()) o.verbose = true;
   if (verify->parsed() || repro->parsed()) return run_cases(o);
-  if (list_command->parsed()) return list(what, o);
+  if (list_command->parsed()) return list(what);
   if (info->parsed()) return print_trace_info(file, as_json);
   return synthesize(s);
 }
@@ -325,22 +285,5 @@ int run(int argc, char** argv) {
 }  // namespace kvproof::verify
 
 int main(int argc, char** argv) {
-  using namespace kvproof;
-  const auto fail = [](const std::exception& e, int code) {
-    fmt::print(stderr, "kvproof: {}\n", e.what());
-    return code;
-  };
-  try {
-    return verify::run(argc, argv);
-  } catch (const verify::nothing_to_run_error& e) {
-    return fail(e, verify::exit_nothing_ran);
-  } catch (const spec::usage_error& e) {
-    return fail(e, verify::exit_usage);
-  } catch (const spec::input_error& e) {
-    return fail(e, verify::exit_bad_input);
-  } catch (const spec::device_error& e) {
-    return fail(e, verify::exit_device_fault);
-  } catch (const std::exception& e) {
-    return fail(e, verify::exit_device_fault);
-  }
+  return kvproof::verify::run_guarded([&] { return kvproof::verify::run(argc, argv); });
 }

@@ -1,247 +1,153 @@
-// Lists of cases and the values they are made of, see suites.hpp.
+// Selection of cases, see suites.hpp.
 #include "verify/suites.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <charconv>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <utility>
 
-#include "reference/numerics/half.hpp"
 #include "reference/spec/error.hpp"
-#include "verify/hash.hpp"
+#include "traces/attention_trace.hpp"
+#include "verify/synthetic_cases.hpp"
+#include "verify/text_file.hpp"
+#include "verify/trace_cases.hpp"
+#include "verify/variants.hpp"
 
 namespace kvproof::verify {
 namespace {
 
-constexpr std::array<std::string_view, 8> regime_names = {
-    "normal", "sharp", "drift", "tiny", "huge", "constant", "exact_halves", "zero_signs"};
-constexpr std::array<int, 8> gqa_ratios = {1, 2, 3, 4, 5, 6, 7, 8};
-constexpr std::array<int, 2> head_dims = {64, 128};
-// Around every boundary of groups, tiles, pages and splits.
-constexpr std::array<std::int64_t, 10> boundary_lengths = {0,   1,   15,  16,   17,
-                                                           127, 128, 129, 1000, 1025};
-constexpr std::array<std::int64_t, 5> recent_lengths = {0, 1, 33, 127, 64};
+constexpr std::int64_t default_steps = 64;
 
-double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
-// About N(0, 1): twelve uniform numbers less six, from one hash by re-mixing.
-double normal(std::uint64_t bits) {
-  double sum = -6;
-  for (int i = 0; i < 12; ++i) {
-    bits = mix_bits(bits + 0x9e3779b97f4a7c15ULL);
-    sum += uniform(bits);
-  }
-  return sum;
+void add(std::vector<test_case>& to, std::vector<test_case> more) {
+  to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-enum class tensor { k, v, q };
-
-// token, head and channel as far as a regime looks at them.
-double value_of(value_regime regime, tensor t, std::uint64_t bits, std::int64_t token,
-                std::int64_t channel) {
-  const bool query = t == tensor::q;
-  switch (regime) {
-    case value_regime::normal:
-      return normal(bits);
-    case value_regime::sharp:
-      return query ? 8 * normal(bits) : normal(bits);
-    case value_regime::drift:
-      return query ? 1 + 0.1 * normal(bits)
-                   : (t == tensor::k ? 0.002 * static_cast<double>(token) : 0) + normal(bits);
-    case value_regime::tiny:
-      return query ? normal(bits) : std::ldexp(normal(bits), -20);
-    case value_regime::huge:
-      if (query) return 0.25 * normal(bits);
-      return bits % 7 == 0 ? ((bits & 0x80) != 0 ? 65504.0 : -65504.0)
-                           : 20000 * (uniform(bits) - 0.5);
-    case value_regime::constant:
-      // Constant over tokens of a tile (K groups), over channels of a token (per-token and V
-      // groups).
-      if (query) return normal(bits);
-      if (t == tensor::k)
-        return (channel % 5 == 0) ? -0.0 : 0.01 * static_cast<double>(token / 16 % 7) - 0.02;
-      return token % 5 == 0 ? -0.0 : 0.37 * static_cast<double>(token % 11) - 2;
-    case value_regime::exact_halves:
-      // Range 15 in most groups: the step is 1 with 4 bits and 5 with 2 bits, half steps are
-      // frequent.
-      if (query) return normal(bits);
-      return bits % 8 == 0 ? 0 : bits % 8 == 1 ? 15 : 0.5 * static_cast<double>(bits / 8 % 31);
-    case value_regime::zero_signs:
-      if (query) return bits % 3 == 0 ? -0.0 : normal(bits);
-      return bits % 4 == 0 ? -0.0 : bits % 4 == 1 ? 0.0 : bits % 64 == 2 ? 0.001 : 0.0;
-  }
-  return 0;
+std::vector<test_case> synthetic_cases(bool with_long) {
+  std::vector<test_case> cases = short_cases();
+  add(cases, stream_cases());
+  if (with_long) add(cases, long_cases());
+  return cases;
 }
 
-std::vector<half_bits> draw(std::uint64_t seed, std::string_view name, tensor t,
-                            value_regime regime, std::int64_t batch, std::int64_t tokens,
-                            std::int64_t heads, std::int64_t head_dim) {
-  std::vector<half_bits> x(static_cast<std::size_t>(batch * tokens * heads * head_dim));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const auto index = static_cast<std::int64_t>(i);
-    const std::int64_t channel = index % head_dim, token = index / (head_dim * heads) % tokens;
-    const double value = value_of(regime, t, hash_index(seed, name, i), token, channel);
-    x[i] = reference::float_to_half(static_cast<float>(value));
+std::int64_t steps_of(const std::string& text, const traces::attention_trace& trace) {
+  if (text.empty()) return default_steps;
+  if (text == "all") return trace.num_tokens - trace.prompt_length;
+  std::int64_t steps = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error != std::errc{} || end != text.data() + text.size() || steps < 0) {
+    throw spec::usage_error(
+        fmt::format("--steps '{}': write a number of decode steps, or all", text));
   }
-  return x;
+  return steps;
 }
 
-struct decode_shape {
-  spec::format_id format;
-  int head_dim;
-  int gqa_ratio;
-  value_regime regime;
-  bool with_scores;
-  std::vector<std::int64_t> quantized,
-      recent;  // [batch], the same for both KV heads but for a shift
-};
+void add_trace(selected_cases& s, const case_request& r,
+               const std::function<std::filesystem::path()>& shipped_trace) {
+  const std::filesystem::path file = r.trace.empty() ? shipped_trace() : r.trace;
+  const std::string steps_text = r.steps.empty() && r.suite == "nightly" ? "all" : r.steps;
+  const auto trace =
+      std::make_shared<const traces::attention_trace>(traces::read_attention_trace(file));
+  const std::int64_t steps = steps_of(steps_text, *trace);
+  std::string rerun;
+  if (!r.trace.empty()) rerun += " --trace " + shell_word(r.trace.string());
+  if (!steps_text.empty()) rerun += " --steps " + steps_text;
+  add(s.cases, trace_cases(trace, file.stem().string(), steps, rerun));
+  s.source += fmt::format(
+      "{}trace {}: {}, {} prompt tokens, {} decode steps, {} layers, {} query and {} KV heads",
+      s.source.empty() ? "" : "; ", file.filename().string(), trace->model.name,
+      trace->prompt_length, steps, trace->layers.size(), trace->model.query_heads,
+      trace->model.kv_heads);
+}
 
-constexpr int synthetic_kv_heads = 2;
-
-workload build_decode(const decode_shape& s, std::uint64_t seed) {
-  const spec::kv_format& format = spec::format_of(s.format);
-  workload w;
-  w.format = s.format;
-  w.head_dim = s.head_dim;
-  w.batch = static_cast<int>(s.quantized.size());
-  w.kv_heads = synthetic_kv_heads;
-  w.gqa_ratio = s.gqa_ratio;
-  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
-  w.with_scores = s.with_scores;
-  w.recent_capacity = 128;
-  w.seed = seed;
-  event e;
-  e.name = "decode";
-  e.attend = true;
-  for (std::size_t b = 0; b < s.quantized.size(); ++b) {
-    for (int h = 0; h < synthetic_kv_heads; ++h) {
-      // The second head of a sequence takes the lengths of the next sequence: lengths differ by
-      // head, too.
-      const std::size_t from = (b + static_cast<std::size_t>(h)) % s.quantized.size();
-      const std::int64_t n =
-          s.quantized[from] / format.token_granularity * format.token_granularity;
-      e.quantize.push_back(static_cast<std::int32_t>(n));
-      e.append.push_back(static_cast<std::int32_t>(s.recent[from]));
-      w.source_tokens = std::max(w.source_tokens, n + s.recent[from]);
+// Keeps the cases that a glob of the file matches, in the order of the suites.
+void keep_listed(std::vector<test_case>& cases, const std::filesystem::path& file) {
+  std::vector<bool> listed(cases.size(), false);
+  std::istringstream in(read_text(file));
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    line.erase(std::min(line.find('#'), line.size()));
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first == std::string::npos) continue;
+    const std::string glob = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
+    bool found = false;
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      if (!matches_glob(cases[i].id, glob)) continue;
+      listed[i] = found = true;
+    }
+    if (!found) {
+      throw spec::usage_error(fmt::format("{}:{}: no case matches '{}'; see kvproof list cases",
+                                          file.string(), number, glob));
     }
   }
-  w.source_tokens = std::max<std::int64_t>(w.source_tokens, 1);
-  w.k = draw(seed, "k", tensor::k, s.regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
-  w.v = draw(seed, "v", tensor::v, s.regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
-  e.q = draw(seed, "q", tensor::q, s.regime, w.batch, 1, std::int64_t{w.kv_heads} * w.gqa_ratio,
-             w.head_dim);
-  w.events.push_back(std::move(e));
-  return w;
-}
-
-// Appends in pieces: the bytes must not depend on how a cache was filled.
-workload build_quantize(spec::format_id id, int head_dim, value_regime regime, std::int64_t piece,
-                        std::uint64_t seed) {
-  const spec::kv_format& format = spec::format_of(id);
-  constexpr std::int64_t tokens = 144;
-  workload w;
-  w.format = id;
-  w.head_dim = head_dim;
-  w.batch = 2;
-  w.kv_heads = synthetic_kv_heads;
-  w.gqa_ratio = 1;
-  w.softmax_scale = 1;
-  w.source_tokens = tokens;
-  w.seed = seed;
-  w.k = draw(seed, "k", tensor::k, regime, w.batch, tokens, w.kv_heads, head_dim);
-  w.v = draw(seed, "v", tensor::v, regime, w.batch, tokens, w.kv_heads, head_dim);
-  const std::int64_t step =
-      (piece + format.token_granularity - 1) / format.token_granularity * format.token_granularity;
-  for (std::int64_t first = 0; first < tokens; first += step) {
-    event e;
-    e.name = fmt::format("append {}", first);
-    const auto n = static_cast<std::int32_t>(std::min(step, tokens - first));
-    e.quantize.assign(static_cast<std::size_t>(w.heads()), n);
-    e.append.assign(static_cast<std::size_t>(w.heads()), 0);
-    w.events.push_back(std::move(e));
+  std::vector<test_case> kept;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (listed[i]) kept.push_back(std::move(cases[i]));
   }
-  return w;
+  cases = std::move(kept);
 }
 
-test_case decode_case(decode_shape shape, std::string_view suffix) {
-  std::string id = fmt::format("decode/{}/d{}_g{}_{}", spec::format_of(shape.format).name,
-                               shape.head_dim, shape.gqa_ratio, suffix);
-  return {std::move(id),
-          [shape = std::move(shape)](std::uint64_t seed) { return build_decode(shape, seed); }};
+selected_cases select_one(const case_request& r,
+                          const std::function<std::filesystem::path()>& shipped_trace) {
+  selected_cases s{synthetic_cases(true), ""};
+  const auto other = [&](const test_case& c) { return c.id != r.case_id; };
+  std::erase_if(s.cases, other);
+  s.source = "synthetic case";
+  if (!s.cases.empty()) return s;
+  const std::string first = r.case_id.substr(0, r.case_id.find('/'));
+  const auto is_first = [&](const variant& v) { return v.id == first; };
+  if (std::ranges::any_of(variants(), is_first)) {
+    s.source.clear();
+    add_trace(s, r, shipped_trace);
+    std::erase_if(s.cases, other);
+  }
+  if (s.cases.empty())
+    throw spec::usage_error(fmt::format("no case '{}'; see kvproof list cases", r.case_id));
+  return s;
 }
 
 }  // namespace
 
-std::span<const std::string_view> value_regime_names() { return regime_names; }
+selected_cases select_cases(const case_request& r,
+                            const std::function<std::filesystem::path()>& shipped_trace) {
+  if (!r.case_id.empty()) return select_one(r, shipped_trace);
+  const variant* const only = r.variant == "all" ? nullptr : &find_variant(r.variant);
 
-std::vector<test_case> smoke_suite() {
-  std::vector<test_case> cases;
-  for (const spec::kv_format& format : spec::kv_formats) {
-    for (const int d : head_dims) {
-      for (std::size_t r = 0; r < regime_names.size(); ++r) {
-        for (const std::int64_t piece : {144, 1, 23}) {
-          if (piece == 1 && format.token_granularity > 1)
-            continue;  // rounds up to the same case as 16
-          const auto regime = static_cast<value_regime>(r);
-          cases.push_back(
-              {fmt::format("quantize/{}/d{}_{}_pieces{}", format.name, d, regime_names[r], piece),
-               [id = format.id, d, regime, piece](std::uint64_t seed) {
-                 return build_quantize(id, d, regime, piece, seed);
-               }});
-        }
-      }
-      for (const int g : gqa_ratios) {
-        decode_shape ragged{format.id, d, g, value_regime::normal, g != 2, {}, {}};
-        for (std::size_t i = 0; i < boundary_lengths.size(); ++i) {
-          ragged.quantized.push_back(boundary_lengths[i]);
-          ragged.recent.push_back(
-              recent_lengths[(i + static_cast<std::size_t>(g)) % recent_lengths.size()]);
-        }
-        cases.push_back(
-            decode_case(ragged, ragged.with_scores ? "boundaries" : "boundaries_noscores"));
-      }
-      for (std::size_t r = 1; r < regime_names.size(); ++r) {
-        const int g = d == 64 ? 3 : 4;
-        cases.push_back(decode_case(
-            {format.id, d, g, static_cast<value_regime>(r), true, {200, 16, 77}, {40, 0, 5}},
-            regime_names[r]));
-      }
-    }
+  selected_cases s;
+  const bool named = r.suite == "smoke" || r.suite == "ci" || r.suite == "nightly";
+  const bool from_file = !named && !r.suite.empty();
+  if (from_file && !std::filesystem::exists(r.suite)) {
+    throw spec::usage_error(fmt::format(
+        "unknown suite '{}': neither smoke, ci or nightly nor a file of case globs", r.suite));
   }
-  return cases;
-}
+  if (!r.suite.empty()) {
+    s.cases = synthetic_cases(from_file || r.suite == "nightly");
+    s.source = fmt::format("suite {}", r.suite);
+  } else if (r.trace.empty()) {
+    s.cases = stream_cases();
+    s.source = "streams";
+  }
+  if (r.suite != "smoke") add_trace(s, r, shipped_trace);
+  if (from_file) keep_listed(s.cases, r.suite);
 
-std::vector<test_case> trace_suite(std::shared_ptr<const traces::attention_trace> trace,
-                                   std::string_view trace_name, std::string_view variant_id,
-                                   std::int64_t steps) {
-  const traces::model_facts& model = trace->model;
-  if (!spec::is_supported_head_dim(model.head_dim)) {
-    throw spec::input_error(fmt::format("{}: head_dim {} has no kernel; kvproof covers 64 and 128",
-                                        trace_name, model.head_dim));
+  const auto of_other_variant = [&](const test_case& c) {
+    if (only == nullptr) return false;
+    const std::string first = c.id.substr(0, c.id.find('/'));
+    const auto is_first = [&](const variant& v) { return v.id == first; };
+    return std::ranges::any_of(variants(), is_first) ? first != only->id : c.format != only->format;
+  };
+  std::erase_if(s.cases, [&](const test_case& c) {
+    return of_other_variant(c) || !matches_glob(c.id, r.filter);
+  });
+  if (s.cases.empty()) {
+    throw spec::usage_error(
+        fmt::format("nothing selected: no case matches '{}'{}; see kvproof list cases", r.filter,
+                    only == nullptr ? "" : fmt::format(" for variant {}", only->id)));
   }
-  if (model.query_heads / model.kv_heads > spec::max_gqa_ratio) {
-    throw spec::input_error(
-        fmt::format("{}: {} query heads on {} KV heads; ratios above {} have no kernel", trace_name,
-                    model.query_heads, model.kv_heads, spec::max_gqa_ratio));
-  }
-  if (trace->prompt_length + steps > trace->num_tokens) {
-    throw spec::input_error(fmt::format(
-        "{}: holds {} generated tokens, {} decode steps asked; use --steps {}", trace_name,
-        trace->num_tokens - trace->prompt_length, steps, trace->num_tokens - trace->prompt_length));
-  }
-  std::vector<test_case> cases;
-  for (const variant& v : variants()) {
-    if (variant_id != "all" && variant_id != v.id) continue;
-    for (std::size_t layer = 0; layer < trace->layers.size(); ++layer) {
-      cases.push_back(
-          {fmt::format("{}/{}/layer{:02}", v.id, trace_name, trace->layers[layer].layer),
-           [&v, trace, layer, steps](std::uint64_t seed) {
-             return workload_of_trace(v, *trace, layer, steps, seed);
-           }});
-    }
-  }
-  return cases;
+  return s;
 }
 
 bool matches_glob(std::string_view text, std::string_view glob) {
@@ -262,6 +168,14 @@ bool matches_glob(std::string_view text, std::string_view glob) {
   }
   while (g < glob.size() && glob[g] == '*') ++g;
   return g == glob.size();
+}
+
+std::string shell_word(const std::string& text) {
+  if (!text.empty() && text.find_first_of(" \t\n*?'\"$&|;<>()[]{}`\\#~!") == std::string::npos)
+    return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
 }
 
 }  // namespace kvproof::verify

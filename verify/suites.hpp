@@ -1,51 +1,43 @@
-// The cases that kvproof can run, by id. A suite is a list of cases; a case can build its workload
-// again from its id and a seed alone (and, for trace cases, the trace), which is what `kvproof
-// repro` does.
+// Which cases a run consists of: suites by name or by file, one case by id, filters.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "traces/attention_trace.hpp"
-#include "verify/workload.hpp"
+#include "verify/test_case.hpp"
 
 namespace kvproof::verify {
 
-struct test_case {
-  std::string id;  // "decode/k8v4/d64_g3_sharp", "minikv-2bit/smollm2-135m-instruct/layer09"
-  std::function<workload(std::uint64_t seed)> build;
+struct case_request {
+  // smoke: short and stream cases; ci: smoke and the trace; nightly: ci, long cases and, unless
+  // told otherwise, all steps of the trace; FILE: a case glob a line, # begins a comment. Empty:
+  // stream cases and the trace, or the named trace alone.
+  std::string suite;
+  std::string case_id;          // not empty: exactly this case of all there are
+  std::string filter = "*";     // glob that ids must match
+  std::string variant = "all";  // only cases of this variant's format; trace cases: of it alone
+  std::filesystem::path trace;  // empty: the shipped one
+  std::string steps;            // decode steps of trace cases: a number, "all", or empty: 64
 };
 
-// Synthetic cases: every format, head_dim 64 and 128, GQA ratios 1 to 8, ragged batches
-// of lengths around every boundary, and the value regimes below.
-[[nodiscard]] std::vector<test_case> smoke_suite();
-
-// Both schemes (or one variant) on every layer of a trace, `steps` decode steps each. Throws
-// input_error when the trace has no prompt or fewer generated tokens than steps, or a shape that no
-// kernel covers.
-[[nodiscard]] std::vector<test_case> trace_suite(
-    std::shared_ptr<const traces::attention_trace> trace, std::string_view trace_name,
-    std::string_view variant_id, std::int64_t steps);
-
-// How synthetic values are drawn.
-enum class value_regime : std::uint8_t {
-  normal,        // sums of uniforms, about N(0, 1)
-  sharp,         // queries 8 times larger: few tokens take all the mass
-  drift,         // keys grow along the sequence: the running maximum moves in every block
-  tiny,          // around 2^-20: scales are fp16 subnormals or zero
-  huge,          // keys and values up to +-65504, small queries
-  constant,      // every quantization group is constant, some of them -0
-  exact_halves,  // multiples of half a code step: every code is a tie
-  zero_signs,    // only +0, -0 and a few small numbers
+struct selected_cases {
+  std::vector<test_case> cases;
+  std::string source;  // in words: suite, trace
 };
-[[nodiscard]] std::span<const std::string_view> value_regime_names();
+
+// `shipped_trace` is asked only when a case may need it: a synthetic case opens no file. Throws
+// usage_error when nothing is selected, input_error for a bad trace.
+[[nodiscard]] selected_cases select_cases(
+    const case_request& request, const std::function<std::filesystem::path()>& shipped_trace);
 
 // '*' and '?' as in a shell; the whole text must match.
 [[nodiscard]] bool matches_glob(std::string_view text, std::string_view glob);
+
+// For the shell: quoted when it has to be.
+[[nodiscard]] std::string shell_word(const std::string& text);
 
 }  // namespace kvproof::verify

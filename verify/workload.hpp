@@ -21,7 +21,9 @@ struct event {
   std::string name;                    // "prompt", "step 12"
   std::vector<std::int32_t> append;    // [batch][kv_heads] rows that join the recent part
   std::vector<std::int32_t> quantize;  // [batch][kv_heads] tokens that become quantized
-  bool from_recent = false;  // quantize the recent part (all of it) instead of source rows
+  // Quantize from the recent part instead of source rows: a head's whole recent part, or none of
+  // it.
+  bool from_recent = false;
   bool attend = false;
   std::vector<half_bits> q;  // [batch][q_heads][head_dim] if attend
 };

@@ -1,0 +1,166 @@
+// The reference's cache and its events, see cache_state.hpp.
+#include "verify/cache_state.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "reference/attention/decode_attention.hpp"
+#include "reference/formats/page_codec.hpp"
+#include "verify/fenced_buffer.hpp"
+#include "verify/hash.hpp"
+
+namespace kvproof::verify {
+namespace {
+
+constexpr auto unwritten_page_byte = std::byte{0xa5};
+constexpr int spare_pages = 3;  // of the pool, owned by nobody: must not change
+
+std::int64_t most_quantized_tokens(const workload& w) {
+  std::vector<std::int64_t> total(static_cast<std::size_t>(w.heads()));
+  for (const event& e : w.events) {
+    for (std::size_t h = 0; h < e.quantize.size(); ++h) total[h] += e.quantize[h];
+  }
+  return total.empty() ? 0 : *std::max_element(total.begin(), total.end());
+}
+
+void append_bits(std::vector<std::uint32_t>& to, const std::vector<float>& x) {
+  const std::size_t at = to.size();
+  to.resize(at + x.size());
+  if (!x.empty()) std::memcpy(to.data() + at, x.data(), x.size() * 4);
+}
+
+}  // namespace
+
+cache_state::cache_state(const workload& w)
+    : work(w),
+      page_bytes(spec::page_size_bytes(spec::format_of(w.format), w.head_dim)),
+      max_pages(static_cast<int>(
+          std::max<std::int64_t>(1, spec::pages_for_tokens(most_quantized_tokens(w))))),
+      source_rows(static_cast<std::size_t>(w.heads()), 0) {
+  const std::int64_t owned = w.heads() * max_pages;
+  pool.assign(static_cast<std::size_t>((owned + spare_pages) * page_bytes), unwritten_page_byte);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(owned + spare_pages));
+  std::iota(ids.begin(), ids.end(), 0);
+  for (std::size_t i = ids.size(); i > 1; --i) {  // Fisher-Yates from the seed
+    std::swap(ids[i - 1], ids[hash_index(w.seed, "page_ids", i) % i]);
+  }
+  page_table.assign(ids.begin(), ids.begin() + owned);
+  num_quantized.assign(static_cast<std::size_t>(w.heads()), 0);
+  num_recent.assign(static_cast<std::size_t>(w.heads()), 0);
+  const auto recent = static_cast<std::size_t>(w.heads() * w.recent_capacity * w.head_dim);
+  recent_k.assign(recent, static_cast<half_bits>(poison_word));
+  recent_v.assign(recent, static_cast<half_bits>(poison_word));
+}
+
+void cache_state::append(const event& e) {
+  quantize_first.clear();
+  for (std::int64_t h = 0; h < work.heads(); ++h) {
+    const auto head = static_cast<std::size_t>(h);
+    // Source rows are quantized first (a prompt), then the rest joins the recent part.
+    if (!e.from_recent) quantize_first.push_back(source_rows[head]);
+    if (!e.from_recent) source_rows[head] += e.quantize[head];
+    for (int i = 0; i < e.append[head]; ++i, ++source_rows[head]) {
+      const std::int64_t to = (h * work.recent_capacity + num_recent[head]++) * work.head_dim;
+      const std::int64_t from = source_offset(h, source_rows[head]);
+      std::copy_n(work.k.begin() + from, work.head_dim, recent_k.begin() + to);
+      std::copy_n(work.v.begin() + from, work.head_dim, recent_v.begin() + to);
+    }
+  }
+}
+
+void cache_state::quantize(const event& e) {
+  const spec::kv_format& format = spec::format_of(work.format);
+  const std::int64_t d = work.head_dim;
+  for (std::int64_t h = 0; h < work.heads(); ++h) {
+    const auto head = static_cast<std::size_t>(h);
+    const std::int64_t n = e.quantize[head];
+    if (n == 0) continue;
+    std::vector<half_bits> k(static_cast<std::size_t>(n * d)), v(k.size());
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::vector<half_bits>& from_k = e.from_recent ? recent_k : work.k;
+      const std::vector<half_bits>& from_v = e.from_recent ? recent_v : work.v;
+      const std::int64_t at = e.from_recent ? (h * work.recent_capacity + i) * d
+                                            : source_offset(h, quantize_first[head] + i);
+      std::copy_n(from_k.begin() + at, d, k.begin() + i * d);
+      std::copy_n(from_v.begin() + at, d, v.begin() + i * d);
+    }
+    std::vector<std::span<std::byte>> pages;
+    for (int p = 0; p < max_pages; ++p) pages.push_back(page(h, p));
+    reference::append_tokens(format, work.head_dim, k, v, num_quantized[head], pages);
+    num_quantized[head] += static_cast<std::int32_t>(n);
+    if (e.from_recent) num_recent[head] = 0;
+  }
+}
+
+expected_attention cache_state::attend(const event& e) const {
+  std::vector<std::vector<std::span<const std::byte>>> pages(
+      static_cast<std::size_t>(work.heads()));
+  std::vector<reference::decode_input> inputs;
+  for (std::int64_t h = 0; h < work.heads(); ++h) {
+    const auto head = static_cast<std::size_t>(h);
+    const std::int64_t nq = num_quantized[head], nr = num_recent[head];
+    for (std::int64_t p = 0; p < spec::pages_for_tokens(nq); ++p) pages[head].push_back(page(h, p));
+    reference::decode_input input{};
+    input.format = work.format;
+    input.head_dim = work.head_dim;
+    input.gqa_ratio = work.gqa_ratio;
+    input.softmax_scale = work.softmax_scale;
+    const std::int64_t group = std::int64_t{work.gqa_ratio} * work.head_dim;
+    input.q = std::span(e.q).subspan(static_cast<std::size_t>(h * group),
+                                     static_cast<std::size_t>(group));
+    input.num_quantized = nq;
+    input.pages = pages[head];
+    input.num_recent = nr;
+    const auto at = static_cast<std::size_t>(h * work.recent_capacity * work.head_dim);
+    const auto size = static_cast<std::size_t>(nr * work.head_dim);
+    input.recent_k = std::span(recent_k).subspan(at, size);
+    input.recent_v = std::span(recent_v).subspan(at, size);
+    inputs.push_back(input);
+  }
+  expected_attention expected;
+  const auto row = static_cast<std::size_t>(score_capacity() * work.gqa_ratio);
+  if (work.with_scores) expected.scores.assign(inputs.size() * row, poison_word);
+  const std::vector<reference::decode_output> heads = reference::decode_attention(inputs);
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    append_bits(expected.out, heads[h].out);
+    append_bits(expected.state, heads[h].state);
+    if (work.with_scores && !heads[h].scores.empty()) {
+      std::memcpy(expected.scores.data() + h * row, heads[h].scores.data(),
+                  heads[h].scores.size() * 4);
+    }
+  }
+  return expected;
+}
+
+std::int64_t cache_state::score_elements() const {
+  std::int64_t tokens = 0;
+  for (std::size_t h = 0; h < num_quantized.size(); ++h) tokens += num_quantized[h] + num_recent[h];
+  return work.with_scores ? tokens * work.gqa_ratio : 0;
+}
+
+std::int64_t cache_state::q_heads() const { return std::int64_t{work.kv_heads} * work.gqa_ratio; }
+
+std::int64_t cache_state::score_capacity() const {
+  return max_pages * std::int64_t{spec::tokens_per_page} + work.recent_capacity;
+}
+
+std::int64_t cache_state::source_offset(std::int64_t head, std::int64_t row) const {
+  const std::int64_t sequence = head / work.kv_heads;
+  return ((sequence * work.source_tokens + row) * work.kv_heads + head % work.kv_heads) *
+         work.head_dim;
+}
+
+std::span<std::byte> cache_state::page(std::int64_t head, std::int64_t index) {
+  const std::int64_t id = page_table[static_cast<std::size_t>(head * max_pages + index)];
+  return std::span(pool).subspan(static_cast<std::size_t>(id * page_bytes),
+                                 static_cast<std::size_t>(page_bytes));
+}
+
+std::span<const std::byte> cache_state::page(std::int64_t head, std::int64_t index) const {
+  const std::int64_t id = page_table[static_cast<std::size_t>(head * max_pages + index)];
+  return std::span(pool).subspan(static_cast<std::size_t>(id * page_bytes),
+                                 static_cast<std::size_t>(page_bytes));
+}
+
+}  // namespace kvproof::verify

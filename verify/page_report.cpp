@@ -1,0 +1,99 @@
+// From a differing byte to a token and channel, see page_report.hpp.
+#include "verify/page_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "reference/formats/page_codec.hpp"
+
+namespace kvproof::verify {
+namespace {
+
+void explain_codes(mismatch_report& report, std::string_view what,
+                   const std::vector<std::uint8_t>& e, const std::vector<std::uint8_t>& a,
+                   std::int64_t head_dim, std::int64_t first_token) {
+  const std::array<axis, 2> axes = {axis{"token", std::ssize(e) / head_dim}, {"channel", head_dim}};
+  std::vector<std::int64_t> coordinates;
+  bool off_by_one = true;
+  for (std::size_t i = 0; i < e.size(); ++i) {
+    if (e[i] == a[i]) continue;
+    const std::int64_t token = static_cast<std::int64_t>(i) / head_dim;
+    const std::int64_t channel = static_cast<std::int64_t>(i) % head_dim;
+    if (coordinates.empty()) {
+      report.first += fmt::format("; {}[token={}, channel={}]: expected {}, got {}", what,
+                                  first_token + token, channel, e[i], a[i]);
+    }
+    off_by_one = off_by_one && std::abs(int{e[i]} - int{a[i]}) == 1;
+    coordinates.insert(coordinates.end(), {token, channel});
+  }
+  if (coordinates.empty()) return;
+  const std::string pattern = off_by_one ? fmt::format("{}s off by one: rounding or ties", what)
+                                         : guess_pattern(axes, coordinates);
+  if (pattern.empty()) return;
+  report.pattern += (report.pattern.empty() ? "" : ", ") + pattern;
+}
+
+void explain_scales(mismatch_report& report, std::string_view what, const std::vector<half_bits>& e,
+                    const std::vector<half_bits>& a) {
+  const auto [x, y] = std::mismatch(e.begin(), e.end(), a.begin());
+  if (x == e.end()) return;
+  report.first +=
+      fmt::format("; {} [{}]: expected 0x{:04x}, got 0x{:04x}", what, x - e.begin(), *x, *y);
+}
+
+}  // namespace
+
+mismatch_report explain_pages(const cache_state& cache, std::span<const std::byte> actual) {
+  mismatch_report report;
+  std::int64_t first = -1;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == cache.pool[i]) continue;
+    if (first < 0) first = static_cast<std::int64_t>(i);
+    ++report.count;
+  }
+  const workload& w = cache.work;
+  const std::int64_t id = first / cache.page_bytes, byte = first % cache.page_bytes;
+  const auto owner =
+      std::find(cache.page_table.begin(), cache.page_table.end(), static_cast<std::int32_t>(id));
+  report.first = fmt::format("pages[page={}, byte={}]: expected 0x{:02x}, got 0x{:02x}", id, byte,
+                             std::to_integer<int>(cache.pool[static_cast<std::size_t>(first)]),
+                             std::to_integer<int>(actual[static_cast<std::size_t>(first)]));
+  if (owner == cache.page_table.end()) {
+    report.first += ", a page that no head owns";
+    return report;
+  }
+  const std::int64_t slot = owner - cache.page_table.begin();
+  const std::int64_t head = slot / cache.max_pages, index = slot % cache.max_pages;
+  report.first += fmt::format(" (sequence={}, kv_head={}, page {} of the head)", head / w.kv_heads,
+                              head % w.kv_heads, index);
+  const std::int64_t first_token = index * spec::tokens_per_page;
+  const std::int64_t tokens = std::min<std::int64_t>(
+      spec::tokens_per_page, cache.num_quantized[static_cast<std::size_t>(head)] - first_token);
+  if (tokens <= 0) {
+    report.first += ", a page that holds no token yet";
+    return report;
+  }
+  const spec::kv_format& format = spec::format_of(w.format);
+  const std::span<const std::byte> expected_page = cache.page(head, index);
+  const std::span<const std::byte> actual_page = actual.subspan(
+      static_cast<std::size_t>(id * cache.page_bytes), static_cast<std::size_t>(cache.page_bytes));
+  const auto e = reference::unpack_tokens(format, w.head_dim, tokens, std::span(&expected_page, 1));
+  const auto a = reference::unpack_tokens(format, w.head_dim, tokens, std::span(&actual_page, 1));
+  explain_codes(report, "key code", e.key_codes, a.key_codes, w.head_dim, first_token);
+  explain_codes(report, "value code", e.value_codes, a.value_codes, w.head_dim, first_token);
+  explain_scales(report, "key scale", e.key_scales, a.key_scales);
+  explain_scales(report, "key zero", e.key_zeros, a.key_zeros);
+  explain_scales(report, "value scale", e.value_scales, a.value_scales);
+  explain_scales(report, "value zero", e.value_zeros, a.value_zeros);
+  if (e.key_codes == a.key_codes && e.value_codes == a.value_codes &&
+      e.key_scales == a.key_scales && e.key_zeros == a.key_zeros &&
+      e.value_scales == a.value_scales && e.value_zeros == a.value_zeros) {
+    report.pattern = "only slots behind the last token: padding";
+  }
+  return report;
+}
+
+}  // namespace kvproof::verify

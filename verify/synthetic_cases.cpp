@@ -1,0 +1,242 @@
+// Shapes and lengths of the synthetic cases, see synthetic_cases.hpp.
+#include "verify/synthetic_cases.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "verify/synthetic_values.hpp"
+
+namespace kvproof::verify {
+namespace {
+
+constexpr std::array<int, 8> gqa_ratios = {1, 2, 3, 4, 5, 6, 7, 8};
+constexpr std::array<int, 2> head_dims = {64, 128};
+// Around every boundary of groups, tiles, pages and splits.
+constexpr std::array<std::int64_t, 10> boundary_lengths = {0,   1,   15,  16,   17,
+                                                           127, 128, 129, 1000, 1025};
+constexpr std::array<std::int64_t, 5> recent_lengths = {0, 1, 33, 127, 64};
+constexpr std::array<std::int64_t, 4> long_lengths = {4096, 8192, 8193, 20000};
+
+struct decode_shape {
+  spec::format_id format;
+  int head_dim;
+  int gqa_ratio;
+  value_regime regime;
+  bool with_scores;
+  std::vector<std::int64_t> quantized,
+      recent;  // [batch], the same for both KV heads but for a shift
+};
+
+constexpr int synthetic_kv_heads = 2;
+
+workload build_decode(const decode_shape& s, std::uint64_t seed) {
+  const spec::kv_format& format = spec::format_of(s.format);
+  workload w;
+  w.format = s.format;
+  w.head_dim = s.head_dim;
+  w.batch = static_cast<int>(s.quantized.size());
+  w.kv_heads = synthetic_kv_heads;
+  w.gqa_ratio = s.gqa_ratio;
+  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
+  w.with_scores = s.with_scores;
+  w.recent_capacity = 128;
+  w.seed = seed;
+  event e;
+  e.name = "decode";
+  e.attend = true;
+  for (std::size_t b = 0; b < s.quantized.size(); ++b) {
+    for (int h = 0; h < synthetic_kv_heads; ++h) {
+      // The second head of a sequence takes the lengths of the next sequence: lengths differ by
+      // head, too.
+      const std::size_t from = (b + static_cast<std::size_t>(h)) % s.quantized.size();
+      const std::int64_t n =
+          s.quantized[from] / format.token_granularity * format.token_granularity;
+      e.quantize.push_back(static_cast<std::int32_t>(n));
+      e.append.push_back(static_cast<std::int32_t>(s.recent[from]));
+      w.source_tokens = std::max(w.source_tokens, n + s.recent[from]);
+    }
+  }
+  w.source_tokens = std::max<std::int64_t>(w.source_tokens, 1);
+  w.k = draw(seed, "k", tensor::k, s.regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
+  w.v = draw(seed, "v", tensor::v, s.regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
+  e.q = draw(seed, "q", tensor::q, s.regime, w.batch, 1, std::int64_t{w.kv_heads} * w.gqa_ratio,
+             w.head_dim);
+  w.events.push_back(std::move(e));
+  return w;
+}
+
+// Appends in pieces: the bytes must not depend on how a cache was filled.
+workload build_quantize(spec::format_id id, int head_dim, value_regime regime, std::int64_t piece,
+                        std::uint64_t seed) {
+  const spec::kv_format& format = spec::format_of(id);
+  constexpr std::int64_t tokens = 144;
+  workload w;
+  w.format = id;
+  w.head_dim = head_dim;
+  w.batch = 2;
+  w.kv_heads = synthetic_kv_heads;
+  w.gqa_ratio = 1;
+  w.softmax_scale = 1;
+  w.source_tokens = tokens;
+  w.seed = seed;
+  w.k = draw(seed, "k", tensor::k, regime, w.batch, tokens, w.kv_heads, head_dim);
+  w.v = draw(seed, "v", tensor::v, regime, w.batch, tokens, w.kv_heads, head_dim);
+  const std::int64_t step =
+      (piece + format.token_granularity - 1) / format.token_granularity * format.token_granularity;
+  for (std::int64_t first = 0; first < tokens; first += step) {
+    event e;
+    e.name = fmt::format("append {}", first);
+    const auto n = static_cast<std::int32_t>(std::min(step, tokens - first));
+    e.quantize.assign(static_cast<std::size_t>(w.heads()), n);
+    e.append.assign(static_cast<std::size_t>(w.heads()), 0);
+    w.events.push_back(std::move(e));
+  }
+  return w;
+}
+
+test_case decode_case(const decode_shape& shape, std::string_view suffix) {
+  std::string id = fmt::format("decode/{}/d{}_g{}_{}", spec::format_of(shape.format).name,
+                               shape.head_dim, shape.gqa_ratio, suffix);
+  return {std::move(id), shape.format,
+          [shape](std::uint64_t seed) { return build_decode(shape, seed); }, ""};
+}
+
+// Prompt tokens of the four (sequence, KV head) of a stream: empty, a tile begun, one token before
+// a page, and in the second page.
+constexpr std::array<std::int32_t, 4> stream_prompts = {0, 15, 63, 72};
+
+struct stream_shape {
+  spec::format_id format;
+  int head_dim;
+  int gqa_ratio;
+  int flush_length;  // the recent part is quantized when it holds this many tokens
+  int steps;
+};
+
+workload build_stream(const stream_shape& s, std::uint64_t seed) {
+  workload w;
+  w.format = s.format;
+  w.head_dim = s.head_dim;
+  w.kv_heads = synthetic_kv_heads;
+  w.batch = static_cast<int>(stream_prompts.size()) / synthetic_kv_heads;
+  w.gqa_ratio = s.gqa_ratio;
+  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
+  w.recent_capacity = std::max(s.flush_length, spec::tokens_per_tile);
+  w.source_tokens = *std::ranges::max_element(stream_prompts) + s.steps;
+  w.seed = seed;
+  const auto regime = value_regime::normal;
+  w.k = draw(seed, "k", tensor::k, regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
+  w.v = draw(seed, "v", tensor::v, regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
+
+  const auto heads = static_cast<std::size_t>(w.heads());
+  const int whole = std::min(s.flush_length, spec::tokens_per_tile);
+  std::vector<std::int32_t> recent(heads);
+  event prompt{"prompt", {}, {}, false, false, {}};
+  for (std::size_t h = 0; h < heads; ++h) {
+    recent[h] = stream_prompts[h] % whole;
+    prompt.append.push_back(recent[h]);
+    prompt.quantize.push_back(stream_prompts[h] - recent[h]);
+  }
+  w.events.push_back(std::move(prompt));
+  for (int step = 0; step < s.steps; ++step) {
+    event e{fmt::format("step {}", step), {}, {}, false, true, {}};
+    e.append.assign(heads, 1);
+    e.quantize.assign(heads, 0);
+    for (std::size_t h = 0; h < heads; ++h) {
+      if (++recent[h] < s.flush_length) continue;
+      e.quantize[h] = recent[h];
+      recent[h] = 0;
+      e.from_recent = true;
+    }
+    e.q = draw(seed, fmt::format("q {}", step), tensor::q, regime, w.batch, 1,
+               std::int64_t{w.kv_heads} * w.gqa_ratio, w.head_dim);
+    w.events.push_back(std::move(e));
+  }
+  return w;
+}
+
+}  // namespace
+
+std::vector<test_case> short_cases() {
+  const std::span<const std::string_view> regimes = value_regime_names();
+  std::vector<test_case> cases;
+  for (const spec::kv_format& format : spec::kv_formats) {
+    for (const int d : head_dims) {
+      for (std::size_t r = 0; r < regimes.size(); ++r) {
+        for (const std::int64_t piece : {144, 1, 23}) {
+          if (piece == 1 && format.token_granularity > 1)
+            continue;  // rounds up to the same case as 16
+          const auto regime = static_cast<value_regime>(r);
+          cases.push_back(
+              {fmt::format("quantize/{}/d{}_{}_pieces{}", format.name, d, regimes[r], piece),
+               format.id,
+               [id = format.id, d, regime, piece](std::uint64_t seed) {
+                 return build_quantize(id, d, regime, piece, seed);
+               },
+               ""});
+        }
+      }
+      for (const int g : gqa_ratios) {
+        decode_shape ragged{format.id, d, g, value_regime::normal, g != 2, {}, {}};
+        for (std::size_t i = 0; i < boundary_lengths.size(); ++i) {
+          ragged.quantized.push_back(boundary_lengths[i]);
+          ragged.recent.push_back(
+              recent_lengths[(i + static_cast<std::size_t>(g)) % recent_lengths.size()]);
+        }
+        cases.push_back(
+            decode_case(ragged, ragged.with_scores ? "boundaries" : "boundaries_noscores"));
+      }
+      for (std::size_t r = 1; r < regimes.size(); ++r) {
+        const int g = d == 64 ? 3 : 4;
+        cases.push_back(decode_case(
+            {format.id, d, g, static_cast<value_regime>(r), true, {200, 16, 77}, {40, 0, 5}},
+            regimes[r]));
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<test_case> stream_cases() {
+  std::vector<test_case> cases;
+  for (const spec::kv_format& format : spec::kv_formats) {
+    for (const int d : head_dims) {
+      // MiniKV flushes 128 tokens at once, DiffKV quantizes each token; both also in tiles of 16.
+      for (const int flush : {format.token_granularity == 1 ? 1 : 128, 16}) {
+        const int steps = flush == 128 ? 260 : 84;
+        const stream_shape shape{format.id, d, d == 64 ? 3 : 4, flush, steps};
+        cases.push_back(
+            {fmt::format("stream/{}/d{}_g{}_flush{}", format.name, d, shape.gqa_ratio, flush),
+             format.id, [shape](std::uint64_t seed) { return build_stream(shape, seed); }, ""});
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<test_case> long_cases() {
+  std::vector<test_case> cases;
+  for (const spec::kv_format& format : spec::kv_formats) {
+    for (const int d : head_dims) {
+      for (const int g : {1, 4, 8}) {
+        const std::string id = fmt::format("long/{}/d{}_g{}", format.name, d, g);
+        const decode_shape shape{format.id,
+                                 d,
+                                 g,
+                                 value_regime::normal,
+                                 true,
+                                 {long_lengths.begin(), long_lengths.end()},
+                                 {0, 127, 1, 64}};
+        cases.push_back(
+            {id, format.id, [shape](std::uint64_t seed) { return build_decode(shape, seed); }, ""});
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace kvproof::verify
