@@ -1,0 +1,273 @@
+// The comparison sees damage: real kernels run in the emulator, then device state is changed behind
+// their back, or a kernel is kept from running, and the case must fail at exactly that place.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/test/unit_test.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/spec/error.hpp"
+#include "verify/case_runner.hpp"
+#include "verify/compare.hpp"
+#include "verify/exit_codes.hpp"
+#include "verify/hash.hpp"
+#include "verify/synthetic_cases.hpp"
+
+namespace kvproof::verify {
+namespace {
+
+// Three sequences of 200, 16 and 77 quantized tokens and 40, 0 and 5 recent ones.
+workload ragged_case(std::string_view format) {
+  const std::string id = fmt::format("decode/{}/d64_g3_sharp", format);
+  for (const test_case& c : short_cases()) {
+    if (c.id == id) return c.build(1);
+  }
+  BOOST_FAIL("no case " << id);
+  return {};
+}
+
+std::vector<axis> axes_of(const std::string& name, const workload& w, const device_state& d) {
+  const axis sequence{"sequence", w.batch}, kv_head{"kv_head", w.kv_heads},
+      channel{"channel", w.head_dim};
+  const axis q_head{"q_head", std::int64_t{w.kv_heads} * w.gqa_ratio};
+  if (name == "out" || name == "q") return {sequence, q_head, channel};
+  if (name == "state") return {sequence, q_head, {"m_l", 2}};
+  if (name == "scores")
+    return {sequence, kv_head, {"token", d.score_capacity}, {"query", w.gqa_ratio}};
+  if (name == "page_table") return {sequence, kv_head, {"page", d.max_pages}};
+  if (name == "recent_k" || name == "recent_v")
+    return {sequence, kv_head, {"slot", w.recent_capacity}, channel};
+  if (name == "k" || name == "v") return {sequence, {"token", w.source_tokens}, kv_head, channel};
+  if (name == "pages") {
+    const std::int64_t page = spec::page_size_bytes(spec::format_of(w.format), w.head_dim);
+    return {{"page", d.pages.size_bytes() / page}, {"byte", page}};
+  }
+  return {sequence, kv_head};  // lengths and tickets
+}
+
+std::int64_t element_bytes(const std::string& name) {
+  if (name == "pages") return 1;
+  const std::array<std::string, 5> halves = {"k", "v", "recent_k", "recent_v", "q"};
+  return std::ranges::count(halves, name) > 0 ? 2 : 4;
+}
+
+std::string place(const std::string& name, const std::vector<axis>& axes, std::int64_t index) {
+  std::string inside;
+  for (std::size_t i = axes.size(); i-- > 0; index /= axes[i].extent) {
+    inside = fmt::format("{}={}{}{}", axes[i].name, index % axes[i].extent,
+                         inside.empty() ? "" : ", ", inside);
+  }
+  return fmt::format("{}[{}]: expected 0x", name == "workspace" ? "workspace tickets" : name,
+                     inside);
+}
+
+fenced_buffer& buffer_of(device_state& d, const std::string& name) {
+  for (fenced_buffer* b : d.buffers()) {
+    if (b->name() == name) return *b;
+  }
+  BOOST_FAIL("no buffer " << name);
+  return d.pages;
+}
+
+// Flips bit `bit` of byte `byte` of a buffer after `stage`; the case must fail there.
+void check_flip(const workload& w, gpu::device& dev, const std::string& stage,
+                const std::string& name, double where, int bit) {
+  std::string expected_place;
+  const case_result r = run_case("flip", dev, w, [&](std::string_view at, device_state& d) {
+    if (at != stage) return;
+    fenced_buffer& buffer = buffer_of(d, name);
+    std::vector<std::byte> bytes = buffer.read<std::byte>();
+    const std::int64_t size =
+        name == "workspace" ? w.heads() * 4 : static_cast<std::int64_t>(bytes.size());
+    const auto byte =
+        std::min(static_cast<std::int64_t>(where * static_cast<double>(size)), size - 1);
+    bytes[static_cast<std::size_t>(byte)] ^= static_cast<std::byte>(1 << bit);
+    buffer.write(bytes);
+    expected_place = stage + ": " + place(name, axes_of(name, w, d), byte / element_bytes(name));
+  });
+  const std::string what = fmt::format("{} after {}: {}", name, stage, r.detail);
+  BOOST_TEST(r.result == verdict::failed, what);
+  BOOST_TEST(r.mismatches == 1, what);
+  BOOST_TEST(r.detail.starts_with(expected_place), what << " instead of " << expected_place);
+  BOOST_TEST(r.stages.back().name == stage, what);
+  BOOST_TEST(exit_code_of(std::span(&r, 1)) == exit_mismatch);
+}
+
+// Runs everything on the emulator but the launch with this number, which does nothing.
+class forgetful_device final : public gpu::device {
+ public:
+  explicit forgetful_device(int forgotten) : forgotten_(forgotten) {}
+  [[nodiscard]] gpu::device_info info() const override { return inner_->info(); }
+  [[nodiscard]] gpu::device_ptr allocate(std::int64_t n) override { return inner_->allocate(n); }
+  void deallocate(gpu::device_ptr p) noexcept override { inner_->deallocate(p); }
+  void copy_to_device(gpu::device_ptr to, std::span<const std::byte> from) override {
+    inner_->copy_to_device(to, from);
+  }
+  void copy_to_host(std::span<std::byte> to, gpu::device_ptr from) override {
+    inner_->copy_to_host(to, from);
+  }
+  void fill(gpu::device_ptr to, std::byte value, std::int64_t n) override {
+    inner_->fill(to, value, n);
+  }
+  [[nodiscard]] std::shared_ptr<gpu::kernel> load(const gpu::kernel_module& module,
+                                                  std::string_view entry) override {
+    return inner_->load(module, entry);
+  }
+  [[nodiscard]] std::shared_ptr<gpu::stream> create_stream() override {
+    return inner_->create_stream();
+  }
+  [[nodiscard]] std::shared_ptr<gpu::event> create_event() override {
+    return inner_->create_event();
+  }
+  void record(gpu::event& e, gpu::stream* s) override { inner_->record(e, s); }
+  [[nodiscard]] double elapsed_us(gpu::event& begin, gpu::event& end) override {
+    return inner_->elapsed_us(begin, end);
+  }
+  void launch(gpu::kernel& k, const gpu::launch_shape& shape, std::span<const std::byte> params,
+              gpu::stream* s) override {
+    if (launches_++ != forgotten_) inner_->launch(k, shape, params, s);
+  }
+  void synchronize() override { inner_->synchronize(); }
+
+ private:
+  std::unique_ptr<gpu::device> inner_ = gpu::open_emulator();
+  int forgotten_;
+  int launches_ = 0;
+};
+
+workload empty_workload(int batch) {
+  workload w;
+  w.format = spec::format_id::k8v4;
+  w.head_dim = 64;
+  w.batch = batch;
+  w.kv_heads = 2;
+  w.gqa_ratio = 1;
+  w.softmax_scale = 1;
+  w.recent_capacity = 16;
+  w.events.push_back({"prompt", {}, {}, false, false, {}});
+  w.events[0].append.assign(static_cast<std::size_t>(w.heads()), 0);
+  w.events[0].quantize.assign(static_cast<std::size_t>(w.heads()), 0);
+  return w;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(undamaged_cases_pass) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  for (const spec::kv_format& format : spec::kv_formats) {
+    const workload w = ragged_case(format.name);
+    std::vector<std::string> stages;
+    const case_result r = run_case("sound", *dev, w, [&](std::string_view stage, device_state&) {
+      stages.emplace_back(stage);
+    });
+    BOOST_TEST(r.result == verdict::passed, r.detail);
+    BOOST_TEST(r.mismatches == 0);
+    BOOST_TEST(r.outputs > 0);
+    BOOST_TEST(r.outputs < r.compared);
+    BOOST_TEST((stages == std::vector<std::string>{"decode/quantize", "decode/decode"}));
+    BOOST_TEST(r.entries.size() == 2u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_flipped_bit_of_any_tensor_fails_at_its_coordinates) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const std::array<std::string, 12> after_decode = {
+      "out",        "state",    "scores",   "pages", "page_table", "num_quantized",
+      "num_recent", "recent_k", "recent_v", "k",     "v",          "q"};
+  std::uint64_t draw = 0;
+  for (const spec::kv_format& format : spec::kv_formats) {
+    const workload w = ragged_case(format.name);
+    const auto flip = [&](const std::string& stage, const std::string& name) {
+      const std::uint64_t bits = hash_index(7, name, draw++);
+      check_flip(w, *dev, stage, name, static_cast<double>(bits >> 11) * 0x1p-53,
+                 static_cast<int>(bits % 8));
+    };
+    for (const std::string& name : after_decode) flip("decode/decode", name);
+    flip("decode/decode", "workspace");
+    for (const char* name : {"pages", "first_token", "num_new"}) flip("decode/quantize", name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(first_and_last_elements_are_compared_too) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const workload w = ragged_case("k4v2");
+  for (const char* name : {"out", "state", "scores", "pages"}) {
+    check_flip(w, *dev, "decode/decode", name, 0.0, 0);
+    check_flip(w, *dev, "decode/decode", name, 1.0, 7);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_kernel_that_writes_nothing_fails) {
+  forgetful_device no_quantize(0), no_decode(1);
+  const workload w = ragged_case("k8v4");
+  const case_result pages = run_case("lazy", no_quantize, w);
+  BOOST_TEST(pages.result == verdict::failed);
+  BOOST_TEST(pages.detail.starts_with("decode/quantize: pages[page="), pages.detail);
+  BOOST_TEST(pages.detail.find("got 0xa5") != std::string::npos, pages.detail);
+  const case_result out = run_case("lazy", no_decode, w);
+  BOOST_TEST(out.result == verdict::failed);
+  BOOST_TEST(out.detail.starts_with("decode/decode: out[sequence=0, q_head=0, channel=0]"),
+             out.detail);
+  BOOST_TEST(out.detail.find("never written") != std::string::npos, out.detail);
+  BOOST_TEST(out.mismatches == 3 * 6 * 64);
+}
+
+BOOST_AUTO_TEST_CASE(an_overwritten_canary_of_any_buffer_is_named) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const workload w = ragged_case("k4v2");
+  std::vector<std::string> names;
+  static_cast<void>(run_case("names", *dev, w, [&](std::string_view stage, device_state& d) {
+    if (stage != "decode/decode") return;
+    for (const fenced_buffer* b : d.buffers()) names.push_back(b->name());
+  }));
+  BOOST_TEST_REQUIRE(names.size() == 15u);
+  for (const std::string& name : names) {
+    for (const bool behind : {false, true}) {
+      std::int64_t at = 0;
+      const case_result r =
+          run_case("canary", *dev, w, [&](std::string_view stage, device_state& d) {
+            if (stage != "decode/decode") return;
+            const fenced_buffer& b = buffer_of(d, name);
+            at = behind ? b.size_bytes() + canary_bytes - 1 : -1;
+            d.device.fill(b.get() + at, std::byte{0x5b}, 1);
+          });
+      BOOST_TEST(r.result == verdict::failed, name);
+      BOOST_TEST(r.detail.starts_with(
+                     fmt::format("decode/decode: {}: canary overwritten at byte {} ", name, at)),
+                 r.detail);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nothing_to_write_is_vacuous) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const case_result nothing = run_case("empty", *dev, empty_workload(1));
+  BOOST_TEST(nothing.result == verdict::vacuous);
+  BOOST_TEST(nothing.outputs == 0);
+  // Attention over no sequence: the pool's spare pages are compared, but no kernel writes anything.
+  workload w = empty_workload(0);
+  w.events[0].attend = true;
+  const case_result pool_only = run_case("no sequence", *dev, w);
+  BOOST_TEST(pool_only.result == verdict::vacuous, pool_only.detail);
+  BOOST_TEST(pool_only.compared > 0);
+  BOOST_TEST(pool_only.outputs == 0);
+  BOOST_TEST(exit_code_of(std::span(&pool_only, 1)) == exit_mismatch);
+}
+
+BOOST_AUTO_TEST_CASE(a_case_outside_the_contract_is_an_internal_error_that_names_the_case) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  workload w = empty_workload(1);
+  w.gqa_ratio = 9;
+  w.events[0].attend = true;
+  w.events[0].q.assign(std::size_t{2} * 9 * 64, 0);
+  const auto names_case = [](const spec::contract_error& e) {
+    return std::string(e.what()).starts_with("broken/case: ") && exit_code_of(e) == exit_internal;
+  };
+  BOOST_CHECK_EXCEPTION(static_cast<void>(run_case("broken/case", *dev, w)), spec::contract_error,
+                        names_case);
+}
+
+}  // namespace kvproof::verify
