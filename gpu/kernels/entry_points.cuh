@@ -21,9 +21,12 @@
   KVPROOF_DECODE_ENTRY(format, dim, 7)      \
   KVPROOF_DECODE_ENTRY(format, dim, 8)
 
-#define KVPROOF_QUANTIZE_ENTRY(format, dim)                                    \
-  extern "C" __global__ void __launch_bounds__(kvproof::gpu::quantize_threads) \
-      quantize_##format##_d##dim##_kernel(                                     \
-          const __grid_constant__ kvproof::gpu::quantize_params p) {           \
-    kvproof::gpu::quantize<kvproof::spec::format_id::format, dim>(p);          \
+#define KVPROOF_QUANTIZE_ENTRY_AS(name, format, dim, gather)                                       \
+  extern "C" __global__ void __launch_bounds__(kvproof::gpu::quantize_shape<dim>::threads,         \
+                                               1024 / kvproof::gpu::quantize_shape<dim>::threads)  \
+      name##_##format##_d##dim##_kernel(const __grid_constant__ kvproof::gpu::quantize_params p) { \
+    kvproof::gpu::quantize<kvproof::spec::format_id::format, dim, gather>(p);                      \
   }
+#define KVPROOF_QUANTIZE_ENTRIES(format, dim)             \
+  KVPROOF_QUANTIZE_ENTRY_AS(quantize, format, dim, false) \
+  KVPROOF_QUANTIZE_ENTRY_AS(gather_quantize, format, dim, true)

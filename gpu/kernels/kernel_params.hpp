@@ -16,6 +16,8 @@ struct quantize_params {
   unsigned char* pages;                                  // [page id][page bytes]
   std::int32_t kv_heads;
   std::int32_t max_pages;
+  const std::int32_t* selected;  // gather: source rows [batch][kv_heads][max_selected]
+  std::int64_t max_selected;
 };
 
 struct decode_params {

@@ -57,6 +57,9 @@ struct table {
       for (const int head_dim : {64, 128}) {
         add(kernel_role::quantize, format, head_dim, 0, fmt::format("quantize_{}", format.name),
             fmt::format("quantize_{}_d{}_kernel", format.name, head_dim));
+        add(kernel_role::gather_quantize, format, head_dim, 0,
+            fmt::format("quantize_{}", format.name),
+            fmt::format("gather_quantize_{}_d{}_kernel", format.name, head_dim));
         for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio) {
           add(kernel_role::decode, format, head_dim, ratio,
               fmt::format("decode_{}_d{}", format.name, head_dim),
@@ -76,6 +79,18 @@ struct table {
     }
   }
 };
+
+std::string_view name_of(kernel_role role) {
+  switch (role) {
+    case kernel_role::quantize:
+      return "quantize";
+    case kernel_role::decode:
+      return "decode";
+    case kernel_role::gather_quantize:
+      return "gather_quantize";
+  }
+  return "unknown role";
+}
 
 const table& the_table() {
   static const table t;
@@ -97,11 +112,10 @@ const kernel_entry& find_kernel(kernel_role role, spec::format_id format, int he
     if (e.role == role && e.format == format && e.head_dim == head_dim && e.gqa_ratio == gqa_ratio)
       return e;
   }
-  throw spec::contract_error(
-      fmt::format("no kernel for {} {}, head_dim {}, gqa ratio {}: head_dim 64 and 128, ratios "
-                  "1..{} are supported",
-                  role == kernel_role::decode ? "decode" : "quantize", spec::format_of(format).name,
-                  head_dim, gqa_ratio, spec::max_gqa_ratio));
+  throw spec::contract_error(fmt::format(
+      "no kernel for {} {}, head_dim {}, gqa ratio {}: head_dim 64 and 128, ratios "
+      "1..{} are supported",
+      name_of(role), spec::format_of(format).name, head_dim, gqa_ratio, spec::max_gqa_ratio));
 }
 
 }  // namespace kvproof::gpu

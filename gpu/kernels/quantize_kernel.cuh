@@ -1,8 +1,21 @@
 // Quantize + pack: appends tokens to pages (reference/spec/kv_formats.md sections 2 to 4).
-// Grid: x = page of the appended range, y = (sequence, KV head); 128 threads. Codes of the page's
-// new tokens are computed into shared memory, one byte each, then gathered into halves and stored:
-// whole pages as 16-byte vectors when slot 0 is new, else only the halves (bytes, where two tiles
-// share a half) of the new tokens.
+// Grid: x = (sequence, KV head), y = page of the appended range: CTAs that run together read whole
+// token rows. A CTA is a page; a warp is a unit of one side (K or V): 2048 elements, 16 tokens at
+// head_dim 128, 32 at 64. Warps do not talk to each other.
+//
+// A unit's rows are copied to shared memory at once (4 KB a warp in flight), read back as the
+// fragments that the page stores, and packed in registers: one 16-byte vector a lane is a fragment.
+// "Pair" J = 0..7 counts a unit's (tile, channel group): fragment J / F, field J % F of the unit.
+//
+// Per-token formats: lane 4g + t reads 8x8 matrices. K: tokens g, g + 8 and channel pairs 2t; V,
+// transposed: token pairs 2t, 2t + 8 and channels g, g + 8 of each group. Extremes go through
+// shuffles that halve the number of tokens a lane keeps; each lane makes one token's scale.
+// int2_g16: lane 4J + t owns four whole groups (K: channels 2t, 2t + 1, 2t + 8, 2t + 9 of group J;
+// V: these tokens), packs its own codes, and eight lanes exchange them as a bit transposition.
+//
+// Instructions an element (sm_90a, fast path): 2 to find extremes and make scales (int2_g16: 3), 5
+// for the code (convert, subtract, 3 to divide and round), 1 to pack, 0.5 to load and store. At
+// 4.5 TB/s an SM has about 15 issue slots an element.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,271 +24,559 @@
 
 #include "gpu/kernels/kernel_params.hpp"
 #include "gpu/kernels/page_layout.cuh"
+#include "gpu/kernels/ptx.cuh"
+#include "gpu/kernels/quantize_arithmetic.hpp"
+#include "gpu/kernels/row_stage.cuh"
 
 namespace kvproof::gpu {
 
-constexpr int quantize_threads = 128;
+template <int HeadDim>
+struct quantize_shape {
+  static constexpr int unit_tokens = row_stage<HeadDim>::rows;
+  static constexpr int units = spec::tokens_per_page / unit_tokens;  // of a page and side
+  static constexpr int threads = 2 * units * 32;
+};
 
-__device__ __forceinline__ float half_value(std::uint16_t bits) {
-  return __half2float(__ushort_as_half(bits));
-}
-__device__ __forceinline__ std::uint16_t half_bits_of(float x) {
-  return __half_as_ushort(__float2half_rn(x));
-}
-__device__ __forceinline__ bool is_finite_half(std::uint16_t bits) {
-  return (bits & 0x7c00u) != 0x7c00u;
-}
+struct device_ops {
+  static __device__ __forceinline__ float fma(float a, float b, float c) {
+    return __fmaf_rn(a, b, c);
+  }
+  static __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }
+  static __device__ __forceinline__ std::uint32_t bits(float x) { return __float_as_uint(x); }
+  static __device__ __forceinline__ float from_bits(std::uint32_t x) { return __uint_as_float(x); }
+};
 
-// Scale and zero of a group from its extremes, and the code of an element.
+// Packed halves; one NaN makes the result NaN.
+__device__ __forceinline__ std::uint32_t min_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+__device__ __forceinline__ std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+constexpr std::uint32_t sign_bits = 0x80008000u;
+constexpr std::uint32_t low_halves = 0x5410, high_halves = 0x7632;  // of two words, __byte_perm
+
+// Scale and zero of a group, and what turns its elements into codes.
 struct group_scale {
-  std::uint16_t scale, zero;
-  float scale_value, zero_value;
+  std::uint32_t stored;  // scale, zero << 16
+  float zero;
+  reciprocal by;  // 0 where all codes are 0
+  bool careful;   // quotients must be limited, or are not finite
 };
 template <int Bits>
-__device__ __forceinline__ group_scale scale_of(float low, float high, bool finite) {
-  constexpr float levels = (1 << Bits) - 1;
-  if (!finite) return {0x7fff, 0x7fff, 0.0f, 0.0f};  // NaN, NaN; a scale of 0 makes all codes 0
-  const float zero = __fadd_rn(low, 0.0f);           // -0 becomes +0
-  const float top = __fadd_rn(high, 0.0f);           // so that a group of only -0 has scale +0
-  const std::uint16_t scale = half_bits_of(__fdiv_rn(__fsub_rn(top, zero), levels));
-  return {scale, half_bits_of(zero), half_value(scale), zero};
-}
-template <int Bits>
-__device__ __forceinline__ std::uint8_t code_of(float x, const group_scale& g) {
-  constexpr float levels = (1 << Bits) - 1;
-  if (g.scale_value == 0.0f) return 0;
-  const float steps = fminf(__fdiv_rn(__fsub_rn(x, g.zero_value), g.scale_value), levels);
-  return static_cast<std::uint8_t>(__float2int_rn(steps));
-}
-
-template <class Layout>
-struct quantize_scratch {
-  std::uint8_t key_codes[Layout::tokens][Layout::head_dim];
-  std::uint8_t value_codes[Layout::tokens][Layout::head_dim];
-  alignas(16) unsigned char scales[Layout::bytes - Layout::scale_offset];
-};
-
-// Byte of a per-token quadruple, or of a group16 entry, from scale_offset.
-__device__ __forceinline__ int token_scale_byte(int token) {
-  return 128 * (token / 16) + 16 * (token & 7) + 8 * (token % 16 / 8);
-}
-template <class Layout>
-__device__ __forceinline__ int pair_byte(int x, int group) {  // in(x) of section 3
-  return ((x & 7) >> 1) * 16 + (group & 1) * 8 + (x >> 3) * 4 + (x & 1) * 2;
-}
-template <class Layout>
-__device__ __forceinline__ void put_scale(quantize_scratch<Layout>& s, int byte,
-                                          std::uint16_t bits) {
-  *reinterpret_cast<std::uint16_t*>(s.scales + byte) = bits;
-}
-
-// One warp, one token: K or V, all channels share a scale.
-template <int Bits, class Layout>
-__device__ __forceinline__ group_scale quantize_row(const std::uint16_t* row, std::uint8_t* codes) {
-  constexpr int per_lane = Layout::head_dim / 32;
-  const int lane = threadIdx.x % 32;
-  float x[per_lane];
-  float low = __int_as_float(0x7f800000), high = __int_as_float(0xff800000);
-  bool finite = true;
-  for (int i = 0; i < per_lane; ++i) {
-    const std::uint16_t bits = row[per_lane * lane + i];
-    finite = finite && is_finite_half(bits);
-    x[i] = half_value(bits);
-    low = fminf(low, x[i]);
-    high = fmaxf(high, x[i]);
-  }
-  for (int step = 16; step > 0; step /= 2) {
-    low = fminf(low, __shfl_xor_sync(~0u, low, step));
-    high = fmaxf(high, __shfl_xor_sync(~0u, high, step));
-  }
-  finite = __all_sync(~0u, finite);
-  const group_scale g = scale_of<Bits>(low, high, finite);
-  for (int i = 0; i < per_lane; ++i) codes[per_lane * lane + i] = code_of<Bits>(x[i], g);
+__device__ __forceinline__ group_scale scale_of(float low, float high) {
+  constexpr int levels = (1 << Bits) - 1;
+  const float zero = __fadd_rn(low, 0.0f);   // -0 becomes +0
+  const float top = __fadd_rn(high, 0.0f);   // so that a group of only -0 has scale +0
+  const float range = __fsub_rn(top, zero);  // neither finite nor NaN-free: the group is not
+  const bool finite = range < __int_as_float(0x7f800000);
+  const std::uint16_t scale = __half_as_ushort(__float2half_rn(step_of<levels, device_ops>(range)));
+  group_scale g;
+  g.careful = !finite || static_cast<std::uint32_t>(scale) - 1u < static_cast<unsigned>(levels);
+  g.stored = finite
+                 ? scale | static_cast<std::uint32_t>(__half_as_ushort(__float2half_rn(zero))) << 16
+                 : 0x7fff7fffu;
+  g.zero = zero;
+  g.by = reciprocal_of<device_ops>(__half2float(__ushort_as_half(scale)));
+  if (!finite || scale == 0) g.by = {0.0f, 0.0f};
   return g;
 }
+// Extremes packed as {min, -max}.
+template <int Bits>
+__device__ __forceinline__ group_scale scale_of(std::uint32_t extremes) {
+  return scale_of<Bits>(low_half(extremes), -high_half(extremes));
+}
 
-// A half of a fragment: the codes of all its fields. K: row = token, column = channel; V: the other
-// way round.
-template <int Bits, bool Value, class Layout>
-__device__ __forceinline__ std::uint16_t gather_half(const quantize_scratch<Layout>& s,
-                                                     int fragment, int row, int col) {
-  constexpr int fields = 16 / Bits;
-  std::uint32_t half = 0;
-  for (int f = 0; f < fields; ++f) {
-    const int u = fragment * fields + f, tile = u / Layout::groups, group = u % Layout::groups;
-    const std::uint32_t code = Value ? s.value_codes[16 * tile + col][16 * group + row]
-                                     : s.key_codes[16 * tile + row][16 * group + col];
-    half |= code << (Bits * f);
+// The code in the low bits, bits of rounding_shift above them (none in the low 16 bits of the word,
+// nor after a shift to the left).
+template <int Bits, bool Careful>
+__device__ __forceinline__ std::uint32_t code_of(float x, float zero, reciprocal by) {
+  float q = quotient<device_ops>(__fsub_rn(x, zero), by);
+  if constexpr (Careful) {
+    q = by.high == 0.0f ? 0.0f : fminf(q, static_cast<float>((1 << Bits) - 1));
   }
-  return static_cast<std::uint16_t>(half);
-}
-__device__ __forceinline__ int fragment_byte(int row, int col) {  // w16 of section 3
-  return (4 * (row & 7) + ((col & 7) >> 1)) * 16 + ((row >> 3) | (col >> 3) << 1) * 4 +
-         (col & 1) * 2;
+  return __float_as_uint(__fadd_rn(q, rounding_shift));
 }
 
-// All fragments of a side as 16-byte vectors.
+// What a warp works on.
+struct quantize_unit {
+  int lane;
+  int first_slot;      // of the unit in its page
+  int begin, end;      // slots of the page that are written
+  std::uint32_t rows;  // shared address
+  unsigned char* page;
+  bool is_new;  // the page's slot 0 is written: so are all its bytes
+
+  [[nodiscard]] __device__ __forceinline__ bool writes(int slot) const {
+    return is_new || (slot >= begin && slot < end);
+  }
+};
+
+// Stores fragment `fragment` of the unit: a 16-byte vector a lane, or in pages that are not new
+// only the bytes of written tokens.
 template <int Bits, bool Value, class Layout>
-__device__ void store_all_codes(const quantize_scratch<Layout>& s, unsigned char* region) {
-  constexpr int vectors = Layout::tokens * Layout::head_dim * Bits / 8 / 16;
-  for (int i = threadIdx.x; i < vectors; i += quantize_threads) {
-    const int fragment = i / 32, lane = i % 32;
-    std::uint32_t word[4];
-    for (int r = 0; r < 4; ++r) {
-      const int row = lane / 4 + 8 * (r & 1), col = 2 * (lane % 4) + 8 * (r >> 1);
-      word[r] =
-          gather_half<Bits, Value, Layout>(s, fragment, row, col) |
-          static_cast<std::uint32_t>(gather_half<Bits, Value, Layout>(s, fragment, row, col + 1))
-              << 16;
+__device__ __forceinline__ void store_fragment(const quantize_unit& u, int fragment,
+                                               const std::uint32_t (&word)[4]) {
+  constexpr int fields = 16 / Bits, unit_tokens = quantize_shape<Layout::head_dim>::unit_tokens;
+  const int index = u.first_slot / unit_tokens * (8 / fields) + fragment;
+  unsigned char* const to =
+      u.page + (Value ? Layout::value_offset : 0) + index * Layout::fragment_bytes + 16 * u.lane;
+  if (u.is_new || (u.first_slot >= u.begin && u.first_slot + unit_tokens <= u.end)) {
+    *reinterpret_cast<uint4*>(to) = make_uint4(word[0], word[1], word[2], word[3]);
+    return;
+  }
+  const int g = u.lane / 4, t = u.lane % 4;
+  constexpr bool shared_halves = fields > Layout::groups;  // two tiles: a byte each
+  const int tile = shared_halves ? 0 : fragment * fields / Layout::groups;
+  for (int r = 0; r < 4; ++r) {
+    for (int h = 0; h < 2; ++h) {
+      const int tt = Value ? 2 * t + h + 8 * (r >> 1) : g + 8 * (r & 1);
+      const int slot = u.first_slot + 16 * tile + tt;
+      const std::uint32_t half = word[r] >> (16 * h);
+      unsigned char* const at = to + 4 * r + 2 * h;
+      if constexpr (shared_halves) {
+        if (u.writes(slot)) at[0] = static_cast<unsigned char>(half);
+        if (u.writes(slot + 16)) at[1] = static_cast<unsigned char>(half >> 8);
+      } else {
+        if (u.writes(slot)) {
+          *reinterpret_cast<std::uint16_t*>(at) = static_cast<std::uint16_t>(half);
+        }
+      }
     }
-    reinterpret_cast<uint4*>(region)[i] = make_uint4(word[0], word[1], word[2], word[3]);
   }
 }
 
-// Only the halves (or bytes) that hold codes of slots [begin, end).
-template <int Bits, bool Value, class Layout>
-__device__ void store_new_codes(const quantize_scratch<Layout>& s, unsigned char* region, int begin,
-                                int end) {
-  constexpr int fields = 16 / Bits;
-  constexpr int fragments_per_tile =
-      Layout::groups / fields;  // 0: two tiles share a half, a byte each
-  constexpr int halves = 16 * (fragments_per_tile > 0 ? fragments_per_tile : 1);  // of one token
-  for (int i = threadIdx.x; i < (end - begin) * halves; i += quantize_threads) {
-    const int token = begin + i / halves, tile = token / 16, tt = token % 16, cc = i % 16;
-    const int fragment = tile * Layout::groups / fields + i % halves / 16;
-    const int row = Value ? cc : tt, col = Value ? tt : cc;
-    unsigned char* const at = region + fragment * Layout::fragment_bytes + fragment_byte(row, col);
-    const std::uint16_t half = gather_half<Bits, Value, Layout>(s, fragment, row, col);
-    if constexpr (fragments_per_tile > 0) {
-      *reinterpret_cast<std::uint16_t*>(at) = half;
+// ---------------------------------------------------------------------------------------------
+// Per-token formats
+
+__device__ __forceinline__ std::uint32_t choose(bool second, std::uint32_t a, std::uint32_t b) {
+  return second ? b : a;
+}
+// Lanes without the bit keep a, lanes with it b; the other is sent to the lane across.
+__device__ __forceinline__ std::uint32_t keep_smaller(int lane, int bit, std::uint32_t a,
+                                                      std::uint32_t b) {
+  const bool second = (lane & bit) != 0;
+  return min_halves(choose(second, a, b), __shfl_xor_sync(~0u, choose(second, b, a), bit));
+}
+
+// Which token of the unit a lane makes the scale of, and the lane that makes a token's.
+// K: token 16 tile + 8 p + g; V: 16 tile + 8 p + 2t + odd.
+template <bool Value, int HeadDim>
+__device__ __forceinline__ int token_of_lane(int lane) {
+  const int g = lane / 4, t = lane % 4;
+  if (Value && HeadDim == 128) return 8 * (g >> 2) + 2 * t + (g >> 1 & 1);
+  if (Value) return 16 * (g >> 2) + 8 * (g >> 1 & 1) + 2 * t + (g & 1);
+  if (HeadDim == 128) return 8 * (t >> 1) + g;
+  return 16 * (t >> 1) + 8 * (t & 1) + g;
+}
+template <bool Value, int HeadDim>
+__device__ __forceinline__ int lane_of_token(int lane, int tile, int p, int odd) {
+  const int g = lane / 4, t = lane % 4;
+  if (Value && HeadDim == 128) return 4 * (4 * p + 2 * odd) + t;
+  if (Value) return 4 * (4 * tile + 2 * p + odd) + t;
+  if (HeadDim == 128) return 4 * g + 2 * p;
+  return 4 * g + 2 * tile + p;
+}
+
+template <bool Value, int HeadDim>
+struct token_matrices {
+  static constexpr int tiles = 128 / HeadDim;  // of a unit
+  // Pairs 2k and 2k + 1, tokens 8p .. 8p + 7 of their tile: x, y of pair 2k (channels 0-7, 8-15),
+  // z, w of 2k + 1.
+  static __device__ __forceinline__ uint4 load(const quantize_unit& u, int k, int p) {
+    constexpr int loads = HeadDim / 32;  // of a row
+    const int row = 16 * (k / loads) + 8 * p + u.lane % 8, chunk = 4 * (k % loads) + u.lane / 8;
+    return load_matrices<Value>(row_stage<HeadDim>::place(u.rows, row, chunk));
+  }
+};
+
+// {min, -max} of the token of token_of_lane.
+template <bool Value, int HeadDim>
+__device__ __forceinline__ std::uint32_t token_extremes(const quantize_unit& u) {
+  using matrices = token_matrices<Value, HeadDim>;
+  constexpr int loads = HeadDim / 32;
+  // Of each (tile, p): packed minima and negated maxima. K: over channels of one token; V: of two.
+  std::uint32_t low[matrices::tiles][2], high[matrices::tiles][2];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      const uint4 m = matrices::load(u, k, p);
+      const std::uint32_t least = min_halves(min_halves(m.x, m.y), min_halves(m.z, m.w));
+      const std::uint32_t most = max_halves(max_halves(m.x, m.y), max_halves(m.z, m.w));
+      std::uint32_t &l = low[k / loads][p], &h = high[k / loads][p];
+      l = k % loads == 0 ? least : min_halves(l, least);
+      h = k % loads == 0 ? most : max_halves(h, most);
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < matrices::tiles; ++tile) {
+    high[tile][0] ^= sign_bits;
+    high[tile][1] ^= sign_bits;
+  }
+  const int lane = u.lane;
+  if constexpr (Value) {
+    // Over g: the tile (head_dim 64), p, then one of the two tokens of a word.
+    if constexpr (HeadDim == 64) {
+#pragma unroll
+      for (int p = 0; p < 2; ++p) {
+        low[0][p] = keep_smaller(lane, 16, low[0][p], low[1][p]);
+        high[0][p] = keep_smaller(lane, 16, high[0][p], high[1][p]);
+      }
+    }
+    constexpr int bit = HeadDim == 64 ? 8 : 16;
+    const std::uint32_t l = keep_smaller(lane, bit, low[0][0], low[0][1]);
+    const std::uint32_t h = keep_smaller(lane, bit, high[0][0], high[0][1]);
+    const std::uint32_t x =
+        keep_smaller(lane, bit / 2, __byte_perm(l, h, low_halves), __byte_perm(l, h, high_halves));
+    return HeadDim == 64 ? x : keep_smaller(lane, 4, x, x);
+  } else {
+    std::uint32_t x[matrices::tiles][2];
+#pragma unroll
+    for (int tile = 0; tile < matrices::tiles; ++tile) {
+#pragma unroll
+      for (int p = 0; p < 2; ++p) {
+        x[tile][p] = min_halves(__byte_perm(low[tile][p], high[tile][p], low_halves),
+                                __byte_perm(low[tile][p], high[tile][p], high_halves));
+      }
+    }
+    // Over t: the tile (head_dim 64), then p.
+    if constexpr (HeadDim == 64) {
+      return keep_smaller(lane, 1, keep_smaller(lane, 2, x[0][0], x[1][0]),
+                          keep_smaller(lane, 2, x[0][1], x[1][1]));
     } else {
-      static_assert(fragments_per_tile > 0 || Bits * Layout::groups == 8,
-                    "a tile owns a byte of the half");
-      at[tile % 2] = static_cast<unsigned char>(half >> (8 * (tile % 2)));
+      const std::uint32_t y = keep_smaller(lane, 2, x[0][0], x[0][1]);
+      return keep_smaller(lane, 1, y, y);
     }
   }
 }
 
-template <spec::format_id Format, int HeadDim>
-__device__ void quantize(const quantize_params& p) {
-  using layout = page_layout<Format, HeadDim>;
-  __shared__ quantize_scratch<layout> s;
-  const std::int64_t head = blockIdx.y;
-  const int first = p.first_token[head], count = p.num_new[head];
-  const int page = first / layout::tokens + static_cast<int>(blockIdx.x);
-  const int begin = max(first - page * layout::tokens, 0);
-  const int end = min(first + count - page * layout::tokens, layout::tokens);
-  if (begin >= end) return;  // the range ends before this page
+struct element_rule {  // of one token
+  float zero;
+  reciprocal by;
+};
 
-  for (int i = threadIdx.x; i < static_cast<int>(sizeof s) / 16; i += quantize_threads) {
-    reinterpret_cast<uint4*>(&s)[i] = make_uint4(0, 0, 0, 0);
+template <int Bits, bool Value, bool Careful, class Layout>
+__device__ __forceinline__ void pack_tokens(const quantize_unit& u, const group_scale& mine) {
+  constexpr int head_dim = Layout::head_dim, fields = 16 / Bits, loads = head_dim / 32;
+  using matrices = token_matrices<Value, head_dim>;
+  element_rule rule[2][2];  // [p][odd]; K: odd is not used
+#pragma unroll
+  for (int fragment = 0; fragment < 8 / fields; ++fragment) {
+    std::uint32_t half[4][2] = {};  // of word r, low and high
+#pragma unroll
+    for (int k = fragment * fields / 2; k < (fragment + 1) * fields / 2; ++k) {
+      if (k % loads == 0) {
+#pragma unroll
+        for (int p = 0; p < 2; ++p) {
+#pragma unroll
+          for (int odd = 0; odd < (Value ? 2 : 1); ++odd) {
+            const int from = lane_of_token<Value, head_dim>(u.lane, k / loads, p, odd);
+            rule[p][odd] = {
+                __shfl_sync(~0u, mine.zero, from),
+                {__shfl_sync(~0u, mine.by.high, from), __shfl_sync(~0u, mine.by.low, from)}};
+          }
+        }
+      }
+#pragma unroll
+      for (int p = 0; p < 2; ++p) {
+        const uint4 m = matrices::load(u, k, p);
+        const std::uint32_t word[4] = {m.x, m.y, m.z, m.w};
+        const element_rule &first = rule[p][0], &second = rule[p][Value ? 1 : 0];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int field = (2 * k + i / 2) % fields, c8 = i % 2;  // channels 8 c8 .. of the group
+          const int r = Value ? c8 + 2 * p : p + 2 * c8;
+          const std::uint32_t a = code_of<Bits, Careful>(low_half(word[i]), first.zero, first.by);
+          const std::uint32_t b =
+              code_of<Bits, Careful>(high_half(word[i]), second.zero, second.by);
+          half[r][0] = field == 0 ? a : half[r][0] + (a << (Bits * field));
+          half[r][1] = field == 0 ? b : half[r][1] + (b << (Bits * field));
+        }
+      }
+    }
+    std::uint32_t word[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) word[r] = __byte_perm(half[r][0], half[r][1], low_halves);
+    store_fragment<Bits, Value, Layout>(u, fragment, word);
   }
-  static_assert(sizeof s % 16 == 0, "cleared as vectors");
-  __syncthreads();
+}
+
+template <int Bits, bool Value, class Layout>
+__device__ __forceinline__ void quantize_tokens(const quantize_unit& u) {
+  const group_scale mine = scale_of<Bits>(token_extremes<Value, Layout::head_dim>(u));
+  const int token = token_of_lane<Value, Layout::head_dim>(u.lane), slot = u.first_slot + token;
+  constexpr int twin = Value ? 4 : 1;  // at head_dim 128 two lanes have one token
+  if ((Layout::head_dim == 64 || (u.lane & twin) == 0) && u.writes(slot)) {
+    const int byte = 128 * (slot / 16) + 16 * (slot & 7) + 8 * (slot % 16 / 8);
+    *reinterpret_cast<std::uint32_t*>(u.page + Layout::scale_offset + byte + (Value ? 4 : 0)) =
+        mine.stored;
+  }
+  if (__any_sync(~0u, mine.careful)) {
+    pack_tokens<Bits, Value, true, Layout>(u, mine);
+  } else {
+    pack_tokens<Bits, Value, false, Layout>(u, mine);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// int2_g16
+
+// Eight lanes (4 J + t, J = 0..7) hold a word each of 2 x 8 two-bit fields. Lane J becomes lane of
+// field i = J, with field J of every lane's word in place i.
+__device__ __forceinline__ std::uint32_t transpose_fields(int lane, std::uint32_t x) {
+#pragma unroll
+  for (int step = 0; step < 3; ++step) {
+    const int bit = 16 >> step, shift = 8 >> step;
+    const std::uint32_t low = step == 0 ? 0x00ff00ffu : step == 1 ? 0x0f0f0f0fu : 0x33333333u;
+    const bool second = (lane & bit) != 0;
+    const std::uint32_t kept = second ? ~low : low;
+    const std::uint32_t other = __shfl_xor_sync(~0u, x, bit);
+    const std::uint32_t moved = __funnelshift_l(other, other, second ? 32 - shift : shift);
+    x = (x & kept) | (moved & ~kept);
+  }
+  return x;
+}
+
+// 8 elements of two groups to a word: codes of `a` in the low half, of `b` in the high one.
+struct code_pair {
+  std::uint32_t a, b;
+  __device__ __forceinline__ void add(int place, std::uint32_t x, std::uint32_t y) {
+    a = place == 0 ? x : a + (x << (2 * place));
+    b = place == 0 ? y : b + (y << (2 * place));
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t word() const {
+    return __byte_perm(a, b, low_halves);
+  }
+};
+
+// Words of 16 tokens and two channels -> words r = 2 c8 (tokens 0-7) and 2 c8 + 1.
+template <bool Careful>
+__device__ __forceinline__ void pack_channels(int lane, const std::uint32_t (&x)[16],
+                                              const group_scale (&g)[2], std::uint32_t (&word)[2]) {
+#pragma unroll
+  for (int p = 0; p < 2; ++p) {
+    code_pair codes{};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      codes.add(i, code_of<2, Careful>(low_half(x[8 * p + i]), g[0].zero, g[0].by),
+                code_of<2, Careful>(high_half(x[8 * p + i]), g[1].zero, g[1].by));
+    }
+    word[p] = transpose_fields(lane, codes.word());
+  }
+}
+
+// Where a lane's scales lie: its pair's tile and group.
+template <class Layout>
+struct pair_place {
+  int tile, group;  // of the page
+  __device__ __forceinline__ pair_place(const quantize_unit& u)
+      : tile(u.first_slot / 16 + u.lane / 4 / Layout::groups), group(u.lane / 4 % Layout::groups) {}
+  [[nodiscard]] __device__ __forceinline__ int scale_byte(int t) const {
+    return Layout::tile_scale_bytes * tile + 64 * (group / 2) + 16 * t + 8 * (group & 1);
+  }
+  [[nodiscard]] __device__ __forceinline__ int key_zero_byte(int t) const {
+    return 256 * (group / 2) + 64 * tile + 16 * t + 8 * (group & 1);
+  }
+  [[nodiscard]] __device__ __forceinline__ int value_zero_byte(int t) const {
+    return Layout::tile_scale_bytes * tile + 8 * (4 * group + t);
+  }
+};
+
+__device__ __forceinline__ void store_8(unsigned char* to, std::uint32_t a, std::uint32_t b) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(a, b);
+}
+
+template <class Layout>
+__device__ __forceinline__ void quantize_key_groups(const quantize_unit& u) {
+  using stage = row_stage<Layout::head_dim>;
+  const int pair = u.lane % 8;  // whose row this lane names for load_matrices
+  std::uint32_t word[4], scales[2], zeros[2];
+#pragma unroll
+  for (int c8 = 0; c8 < 2; ++c8) {
+    std::uint32_t x[16];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = 16 * (pair / Layout::groups) + 4 * i + u.lane / 8;
+      const uint4 m =
+          load_matrices<false>(stage::place(u.rows, row, 2 * (pair % Layout::groups) + c8));
+      x[4 * i] = m.x;
+      x[4 * i + 1] = m.y;
+      x[4 * i + 2] = m.z;
+      x[4 * i + 3] = m.w;
+    }
+    std::uint32_t low = x[0], high = x[0];
+#pragma unroll
+    for (int i = 1; i < 16; ++i) {
+      low = min_halves(low, x[i]);
+      high = max_halves(high, x[i]);
+    }
+    const group_scale g[2] = {scale_of<2>(low_half(low), low_half(high)),
+                              scale_of<2>(high_half(low), high_half(high))};
+    scales[c8] = __byte_perm(g[0].stored, g[1].stored, low_halves);
+    zeros[c8] = __byte_perm(g[0].stored, g[1].stored, high_halves);
+    std::uint32_t packed[2];
+    if (__any_sync(~0u, g[0].careful || g[1].careful)) {
+      pack_channels<true>(u.lane, x, g, packed);
+    } else {
+      pack_channels<false>(u.lane, x, g, packed);
+    }
+    word[2 * c8] = packed[0];
+    word[2 * c8 + 1] = packed[1];
+  }
+  store_fragment<2, false, Layout>(u, 0, word);
+  const pair_place<Layout> place(u);
+  if (!u.writes(16 * place.tile)) return;
+  const int t = u.lane % 4;
+  store_8(u.page + Layout::key_scale_offset + place.scale_byte(t), scales[0], scales[1]);
+  store_8(u.page + Layout::key_zero_offset + place.key_zero_byte(t), zeros[0], zeros[1]);
+}
+
+// 16 channels of one token.
+struct channel_row {
+  std::uint32_t x[8];
+};
+__device__ __forceinline__ group_scale scale_of_row(const channel_row& r) {
+  std::uint32_t low = r.x[0], high = r.x[0];
+#pragma unroll
+  for (int i = 1; i < 8; ++i) {
+    low = min_halves(low, r.x[i]);
+    high = max_halves(high, r.x[i]);
+  }
+  high ^= sign_bits;
+  return scale_of<2>(
+      min_halves(__byte_perm(low, high, low_halves), __byte_perm(low, high, high_halves)));
+}
+// Two tokens -> words r = 2p (channels 0-7) and 2p + 1.
+template <bool Careful>
+__device__ __forceinline__ void pack_rows(int lane, const channel_row (&r)[2],
+                                          const group_scale (&g)[2], std::uint32_t (&word)[2]) {
+#pragma unroll
+  for (int c8 = 0; c8 < 2; ++c8) {
+    code_pair codes{};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t a = r[0].x[4 * c8 + i], b = r[1].x[4 * c8 + i];
+      codes.add(2 * i, code_of<2, Careful>(low_half(a), g[0].zero, g[0].by),
+                code_of<2, Careful>(low_half(b), g[1].zero, g[1].by));
+      codes.add(2 * i + 1, code_of<2, Careful>(high_half(a), g[0].zero, g[0].by),
+                code_of<2, Careful>(high_half(b), g[1].zero, g[1].by));
+    }
+    word[c8] = transpose_fields(lane, codes.word());
+  }
+}
+
+template <class Layout>
+__device__ __forceinline__ void quantize_value_groups(const quantize_unit& u) {
+  using stage = row_stage<Layout::head_dim>;
+  const int pair = u.lane / 4, t = u.lane % 4;
+  std::uint32_t word[4], scales[2], zeros[2];
+#pragma unroll
+  for (int p = 0; p < 2; ++p) {
+    channel_row r[2];
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const int row = 16 * (pair / Layout::groups) + 8 * p + 2 * t + odd;
+#pragma unroll
+      for (int c8 = 0; c8 < 2; ++c8) {
+        const uint4 m = load_shared_16(stage::place(u.rows, row, 2 * (pair % Layout::groups) + c8));
+        r[odd].x[4 * c8] = m.x;
+        r[odd].x[4 * c8 + 1] = m.y;
+        r[odd].x[4 * c8 + 2] = m.z;
+        r[odd].x[4 * c8 + 3] = m.w;
+      }
+    }
+    const group_scale g[2] = {scale_of_row(r[0]), scale_of_row(r[1])};
+    scales[p] = __byte_perm(g[0].stored, g[1].stored, low_halves);
+    zeros[p] = __byte_perm(g[0].stored, g[1].stored, high_halves);
+    std::uint32_t packed[2];
+    if (__any_sync(~0u, g[0].careful || g[1].careful)) {
+      pack_rows<true>(u.lane, r, g, packed);
+    } else {
+      pack_rows<false>(u.lane, r, g, packed);
+    }
+    word[2 * p] = packed[0];
+    word[2 * p + 1] = packed[1];
+  }
+  store_fragment<2, true, Layout>(u, 0, word);
+  const pair_place<Layout> place(u);
+  if (!u.writes(16 * place.tile)) return;
+  store_8(u.page + Layout::value_scale_offset + place.scale_byte(t), scales[0], scales[1]);
+  store_8(u.page + Layout::value_zero_offset + place.value_zero_byte(t), zeros[0], zeros[1]);
+}
+
+// ---------------------------------------------------------------------------------------------
+
+// Starts the copies of a unit's rows; rows that are not written are zeros, which quantize to zero
+// bytes. Source rows are numbered by the list of selected rows, where there is one.
+template <int HeadDim, bool Gather>
+__device__ __forceinline__ void copy_rows(const quantize_params& p, const quantize_unit& u,
+                                          const std::uint16_t* from, std::int64_t first_row,
+                                          const std::int32_t* selected) {
+  using stage = row_stage<HeadDim>;
+  constexpr int rows_at_once = 32 / stage::row_chunks;
+  const int chunk = u.lane % stage::row_chunks;
+  std::int32_t listed = 0;
+  if constexpr (Gather) {
+    const int slot = u.first_slot + u.lane;
+    if (slot >= u.begin && slot < u.end) listed = selected[first_row + slot];
+  }
+#pragma unroll
+  for (int i = 0; i < stage::rows / rows_at_once; ++i) {
+    const int row = i * rows_at_once + u.lane / stage::row_chunks, slot = u.first_slot + row;
+    const bool wanted = slot >= u.begin && slot < u.end;
+    std::int64_t source = first_row + slot;
+    if constexpr (Gather) source = __shfl_sync(~0u, listed, row);
+    copy_chunk(stage::place(u.rows, row, chunk),
+               from + (wanted ? source * p.stride_token : 0) + 8 * chunk, wanted);
+  }
+}
+
+template <spec::format_id Format, int HeadDim, bool Gather>
+__device__ __forceinline__ void quantize(const quantize_params& p) {
+  using layout = page_layout<Format, HeadDim>;
+  using shape = quantize_shape<HeadDim>;
+  __shared__ alignas(128) unsigned char rows[2 * shape::units * row_stage<HeadDim>::bytes];
+  const std::int64_t head = blockIdx.x;
+  const int first = p.first_token[head], count = p.num_new[head];
+  const int page = first / layout::tokens + static_cast<int>(blockIdx.y);
+  const int warp = threadIdx.x / 32;
+  const bool value = warp >= shape::units;
+  quantize_unit u;
+  u.lane = threadIdx.x % 32;
+  u.first_slot = warp % shape::units * shape::unit_tokens;
+  u.begin = max(first - page * layout::tokens, 0);
+  u.end = min(first + count - page * layout::tokens, layout::tokens);
+  u.is_new = u.begin == 0;
+  if (u.begin >= u.end) return;  // the range ends before this page
+  if (!u.is_new && (u.first_slot >= u.end || u.first_slot + shape::unit_tokens <= u.begin)) return;
+  u.rows = shared_address(rows) + static_cast<std::uint32_t>(warp * row_stage<HeadDim>::bytes);
 
   const std::int64_t offset =
       head / p.kv_heads * p.stride_batch + head % p.kv_heads * p.stride_head;
-  const std::int64_t row0 =
+  const std::int64_t first_row =
       static_cast<std::int64_t>(page) * layout::tokens - first;  // source row of slot 0
-  const auto key_row = [&](int slot) { return p.k + offset + (row0 + slot) * p.stride_token; };
-  const auto value_row = [&](int slot) { return p.v + offset + (row0 + slot) * p.stride_token; };
+  const std::int32_t* const selected = Gather ? p.selected + head * p.max_selected : nullptr;
+  copy_rows<HeadDim, Gather>(p, u, (value ? p.v : p.k) + offset, first_row, selected);
+  u.page =
+      p.pages + static_cast<std::int64_t>(p.page_table[head * p.max_pages + page]) * layout::bytes;
+  wait_for_copies();
 
   if constexpr (layout::per_token) {
-    for (int slot = begin + threadIdx.x / 32; slot < end; slot += quantize_threads / 32) {
-      const group_scale k =
-          quantize_row<layout::key_bits, layout>(key_row(slot), s.key_codes[slot]);
-      const group_scale v =
-          quantize_row<layout::value_bits, layout>(value_row(slot), s.value_codes[slot]);
-      if (threadIdx.x % 32 == 0) {
-        const int byte = token_scale_byte(slot);
-        put_scale(s, byte, k.scale);
-        put_scale(s, byte + 2, k.zero);
-        put_scale(s, byte + 4, v.scale);
-        put_scale(s, byte + 6, v.zero);
-      }
+    if (value) {
+      quantize_tokens<layout::value_bits, true, layout>(u);
+    } else {
+      quantize_tokens<layout::key_bits, false, layout>(u);
     }
   } else {
-    // K: one thread a (tile, channel), 16 tokens.
-    for (int i = threadIdx.x; i < (end - begin) / 16 * HeadDim; i += quantize_threads) {
-      const int tile = begin / 16 + i / HeadDim, channel = i % HeadDim, group = channel / 16;
-      float x[16];
-      float low = __int_as_float(0x7f800000), high = __int_as_float(0xff800000);
-      bool finite = true;
-      for (int t = 0; t < 16; ++t) {
-        const std::uint16_t bits = key_row(16 * tile + t)[channel];
-        finite = finite && is_finite_half(bits);
-        x[t] = half_value(bits);
-        low = fminf(low, x[t]);
-        high = fmaxf(high, x[t]);
-      }
-      const group_scale g = scale_of<layout::key_bits>(low, high, finite);
-      for (int t = 0; t < 16; ++t)
-        s.key_codes[16 * tile + t][channel] = code_of<layout::key_bits>(x[t], g);
-      const int in = pair_byte<layout>(channel % 16, group);
-      put_scale(s, layout::tile_scale_bytes * tile + 64 * (group / 2) + in, g.scale);
-      put_scale(s,
-                layout::key_zero_offset - layout::scale_offset + 256 * (group / 2) + 64 * tile + in,
-                g.zero);
-    }
-    // V: one thread a (token, group of 16 channels), 32 bytes.
-    for (int i = threadIdx.x; i < (end - begin) * layout::groups; i += quantize_threads) {
-      const int slot = begin + i / layout::groups, group = i % layout::groups, tile = slot / 16,
-                tt = slot % 16;
-      const std::uint16_t* const row = value_row(slot) + 16 * group;
-      float x[16];
-      float low = __int_as_float(0x7f800000), high = __int_as_float(0xff800000);
-      bool finite = true;
-      for (int c = 0; c < 16; ++c) {
-        const std::uint16_t bits = row[c];
-        finite = finite && is_finite_half(bits);
-        x[c] = half_value(bits);
-        low = fminf(low, x[c]);
-        high = fmaxf(high, x[c]);
-      }
-      const group_scale g = scale_of<layout::value_bits>(low, high, finite);
-      for (int c = 0; c < 16; ++c)
-        s.value_codes[slot][16 * group + c] = code_of<layout::value_bits>(x[c], g);
-      put_scale(s,
-                layout::value_scale_offset - layout::scale_offset +
-                    layout::tile_scale_bytes * tile + 64 * (group / 2) +
-                    pair_byte<layout>(tt, group),
-                g.scale);
-      put_scale(s,
-                layout::value_zero_offset - layout::scale_offset + layout::tile_scale_bytes * tile +
-                    8 * (4 * group + ((tt & 7) >> 1)) + 4 * (tt >> 3) + 2 * (tt & 1),
-                g.zero);
-    }
-  }
-  __syncthreads();
-
-  const std::int64_t id = p.page_table[head * p.max_pages + page];
-  unsigned char* const to = p.pages + id * layout::bytes;
-  constexpr int scale_bytes = layout::bytes - layout::scale_offset;
-  if (begin == 0) {
-    store_all_codes<layout::key_bits, false, layout>(s, to);
-    store_all_codes<layout::value_bits, true, layout>(s, to + layout::value_offset);
-    for (int i = threadIdx.x; i < scale_bytes / 16; i += quantize_threads) {
-      reinterpret_cast<uint4*>(to + layout::scale_offset)[i] =
-          reinterpret_cast<const uint4*>(s.scales)[i];
-    }
-    return;
-  }
-  store_new_codes<layout::key_bits, false, layout>(s, to, begin, end);
-  store_new_codes<layout::value_bits, true, layout>(s, to + layout::value_offset, begin, end);
-  if constexpr (layout::per_token) {
-    for (int i = threadIdx.x; i < (end - begin) * 4; i += quantize_threads) {
-      const int byte = token_scale_byte(begin + i / 4) + 2 * (i % 4);
-      *reinterpret_cast<std::uint16_t*>(to + layout::scale_offset + byte) =
-          *reinterpret_cast<const std::uint16_t*>(s.scales + byte);
-    }
-  } else {
-    // Whole tiles: each half belongs to a tile by its place in the region.
-    for (int i = threadIdx.x; i < scale_bytes / 2; i += quantize_threads) {
-      const int byte = 2 * i, region = byte / (8 * HeadDim), inside = byte % (8 * HeadDim);
-      const int tile = region == 1 ? inside % 256 / 64 : inside / layout::tile_scale_bytes;
-      if (16 * tile < begin || 16 * tile >= end) continue;
-      *reinterpret_cast<std::uint16_t*>(to + layout::scale_offset + byte) =
-          *reinterpret_cast<const std::uint16_t*>(s.scales + byte);
+    if (value) {
+      quantize_value_groups<layout>(u);
+    } else {
+      quantize_key_groups<layout>(u);
     }
   }
 }

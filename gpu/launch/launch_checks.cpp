@@ -28,6 +28,12 @@ void launch_checks::at_least(std::string_view field, std::int64_t value, std::in
         fmt::format("{}: {} is {}, must be at least {}", launcher_, field, value, least));
 }
 
+void launch_checks::at_most(std::string_view field, std::int64_t value, std::int64_t most) const {
+  if (value > most)
+    throw spec::contract_error(fmt::format("{}: {} is {}, must be at most {}; split the launch",
+                                           launcher_, field, value, most));
+}
+
 void launch_checks::multiple(std::string_view field, std::int64_t value, std::int64_t of) const {
   if (value % of != 0)
     throw spec::contract_error(

@@ -15,6 +15,7 @@ class launch_checks {
   void head_dim(int value) const;
   void ratio(int value) const;
   void at_least(std::string_view field, std::int64_t value, std::int64_t least) const;
+  void at_most(std::string_view field, std::int64_t value, std::int64_t most) const;
   void multiple(std::string_view field, std::int64_t value, std::int64_t of) const;
   void pointer(std::string_view field, device_ptr p,
                std::int64_t alignment_bytes) const;  // not null

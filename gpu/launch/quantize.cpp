@@ -1,9 +1,12 @@
-// Launcher of the quantize kernels: one CTA a page that the appended range can touch.
+// Launchers of the quantize kernels: one CTA a page that the appended range can touch, with all
+// rows or with selected ones.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 
 #include "gpu/kernels/kernel_params.hpp"
+#include "gpu/launch/gather_quantize.hpp"
 #include "gpu/launch/launch.hpp"
 #include "gpu/launch/launch_checks.hpp"
 #include "reference/spec/error.hpp"
@@ -11,7 +14,10 @@
 namespace kvproof::gpu {
 namespace {
 
-constexpr std::uint32_t threads = 128;  // quantize_threads of quantize_kernel.cuh
+// quantize_shape::threads of quantize_kernel.cuh: a warp for 2048 elements of K or V.
+constexpr std::uint32_t threads_of(int head_dim) {
+  return static_cast<std::uint32_t>(2 * head_dim);
+}
 constexpr std::int64_t largest_grid_y = 65535;
 
 template <typename T>
@@ -19,15 +25,13 @@ T* pointer_to(device_ptr p) {
   return reinterpret_cast<T*>(static_cast<std::uint64_t>(p));
 }
 
-}  // namespace
-
-void quantize(device& dev, const quantize_args& a, stream* s) {
-  const launch_checks check("quantize");
+// False: nothing to do.
+bool validate(const launch_checks& check, const quantize_args& a) {
   check.head_dim(a.head_dim);
   check.at_least("batch", a.batch, 0);
   check.at_least("kv_heads", a.kv_heads, 0);
   check.at_least("max_new_tokens", a.max_new_tokens, 0);
-  if (a.batch == 0 || a.kv_heads == 0 || a.max_new_tokens == 0) return;
+  if (a.batch == 0 || a.kv_heads == 0 || a.max_new_tokens == 0) return false;
   check.at_least("max_pages", a.max_pages, 1);
   check.pointer("k", a.k, 16);
   check.pointer("v", a.v, 16);
@@ -39,32 +43,61 @@ void quantize(device& dev, const quantize_args& a, stream* s) {
   check.pointer("num_new", a.num_new, 4);
   check.pointer("page_table", a.page_table, 4);
   check.pointer("pages", a.pages, spec::page_alignment_bytes);
-  const std::int64_t heads = std::int64_t{a.batch} * a.kv_heads;
-  if (heads > largest_grid_y)
-    throw spec::contract_error("quantize: batch * kv_heads is above 65535; split the batch");
+  return true;
+}
 
-  const kernel_entry& entry = find_kernel(kernel_role::quantize, a.format, a.head_dim, 0);
-  const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
-  const quantize_params params{pointer_to<const std::uint16_t>(a.k),
-                               pointer_to<const std::uint16_t>(a.v),
-                               a.stride_batch,
-                               a.stride_token,
-                               a.stride_head,
-                               pointer_to<const std::int32_t>(a.first_token),
-                               pointer_to<const std::int32_t>(a.num_new),
-                               pointer_to<const std::int32_t>(a.page_table),
-                               pointer_to<unsigned char>(a.pages),
-                               a.kv_heads,
-                               a.max_pages};
+quantize_params params_of(const quantize_args& a) {
+  quantize_params p{};
+  p.k = pointer_to<const std::uint16_t>(a.k);
+  p.v = pointer_to<const std::uint16_t>(a.v);
+  p.stride_batch = a.stride_batch;
+  p.stride_token = a.stride_token;
+  p.stride_head = a.stride_head;
+  p.first_token = pointer_to<const std::int32_t>(a.first_token);
+  p.num_new = pointer_to<const std::int32_t>(a.num_new);
+  p.page_table = pointer_to<const std::int32_t>(a.page_table);
+  p.pages = pointer_to<unsigned char>(a.pages);
+  p.kv_heads = a.kv_heads;
+  p.max_pages = a.max_pages;
+  return p;
+}
+
+void launch(device& dev, kernel_role role, const launch_checks& check, const quantize_args& a,
+            const quantize_params& params, stream* s) {
   // A range that does not start at a page can touch one page more than its length fills.
   const std::int64_t pages =
       std::min<std::int64_t>(spec::pages_for_tokens(a.max_new_tokens) + 1, a.max_pages);
+  const std::int64_t heads = std::int64_t{a.batch} * a.kv_heads;
+  check.at_most("pages of max_new_tokens", pages, largest_grid_y);
+  check.at_most("batch * kv_heads", heads, std::numeric_limits<std::int32_t>::max());
+
+  const kernel_entry& entry = find_kernel(role, a.format, a.head_dim, 0);
+  const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
   const launch_shape shape{
-      {static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(heads), 1},
-      {threads, 1, 1},
+      {static_cast<std::uint32_t>(heads), static_cast<std::uint32_t>(pages), 1},
+      {threads_of(a.head_dim), 1, 1},
       {1, 1, 1},
       0};
   dev.launch(*k, shape, std::as_bytes(std::span(&params, 1)), s);
+}
+
+}  // namespace
+
+void quantize(device& dev, const quantize_args& a, stream* s) {
+  const launch_checks check("quantize");
+  if (!validate(check, a)) return;
+  launch(dev, kernel_role::quantize, check, a, params_of(a), s);
+}
+
+void gather_quantize(device& dev, const gather_quantize_args& a, stream* s) {
+  const launch_checks check("gather_quantize");
+  if (!validate(check, a.append)) return;
+  check.pointer("selected", a.selected, 4);
+  check.at_least("max_selected", a.max_selected, a.append.max_new_tokens);
+  quantize_params params = params_of(a.append);
+  params.selected = pointer_to<const std::int32_t>(a.selected);
+  params.max_selected = a.max_selected;
+  launch(dev, kernel_role::gather_quantize, check, a.append, params, s);
 }
 
 }  // namespace kvproof::gpu

@@ -21,10 +21,11 @@ BOOST_AUTO_TEST_CASE(every_combination_once) {
     BOOST_TEST(keys.insert({e.role, e.format, e.head_dim, e.gqa_ratio}).second, e.entry);
     BOOST_TEST(names.insert(e.entry).second, e.entry);
   }
-  BOOST_TEST(kernel_entries().size() == 3u * 2u * (1u + 8u));
+  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u));
   for (const spec::kv_format& format : spec::kv_formats) {
     for (const int head_dim : {64, 128}) {
       BOOST_TEST(keys.count({kernel_role::quantize, format.id, head_dim, 0}) == 1u);
+      BOOST_TEST(keys.count({kernel_role::gather_quantize, format.id, head_dim, 0}) == 1u);
       for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio)
         BOOST_TEST(keys.count({kernel_role::decode, format.id, head_dim, ratio}) == 1u);
     }

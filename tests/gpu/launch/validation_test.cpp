@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/kernels/kernel_params.hpp"
+#include "gpu/launch/gather_quantize.hpp"
 #include "gpu/launch/launch.hpp"
 #include "reference/spec/error.hpp"
 
@@ -195,9 +196,33 @@ BOOST_AUTO_TEST_CASE(quantize_refuses) {
                           {"page_table is null", [](args& a) { a.page_table = {}; }},
                           {"pages is null", [](args& a) { a.pages = {}; }},
                           {"pages is 0x6040", [](args& a) { a.pages = at(0x6040); }},
-                          {"65535", [](args& a) { a.batch = 30000; }},
+                          {"pages of max_new_tokens is 65536, must be at most 65535",
+                           [](args& a) {
+                             a.max_new_tokens = 64 * 65535;
+                             a.max_pages = 70000;
+                           }},
+                          {"batch * kv_heads is 3000000000",
+                           [](args& a) {
+                             a.batch = 30000;
+                             a.kv_heads = 100000;
+                           }},
                       },
                       quantize);
+}
+
+BOOST_AUTO_TEST_CASE(gather_quantize_refuses) {
+  using args = gather_quantize_args;
+  check_refused<args>(
+      {good_quantize(), at(0x7000), 128},
+      {
+          {"gather_quantize: head_dim 32 is not supported",
+           [](args& a) { a.append.head_dim = 32; }},
+          {"v is null", [](args& a) { a.append.v = {}; }},
+          {"selected is null", [](args& a) { a.selected = {}; }},
+          {"selected is 0x7002", [](args& a) { a.selected = at(0x7002); }},
+          {"max_selected is 127, must be at least 128", [](args& a) { a.max_selected = 127; }},
+      },
+      gather_quantize);
 }
 
 BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
@@ -217,6 +242,7 @@ BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
   q = good_quantize();
   q.kv_heads = 0;
   quantize(dev, q);
+  gather_quantize(dev, {q, {}, 0});
   BOOST_TEST(dev.launches == 0);
 }
 
@@ -256,9 +282,22 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   quantize(dev, good_quantize());
   BOOST_TEST(dev.launches == 4);
   BOOST_TEST(dev.entry == "quantize_int2_g16_d64_kernel");
-  BOOST_TEST(dev.shape.grid.x == 3u);  // 128 tokens that start inside a page touch three
-  BOOST_TEST(dev.shape.grid.y == 6u);
+  BOOST_TEST(dev.shape.grid.x == 6u);
+  BOOST_TEST(dev.shape.grid.y == 3u);  // 128 tokens that start inside a page touch three
   BOOST_TEST(dev.shape.block.x == 128u);
+
+  gather_quantize_args g{good_quantize(), at(0x7000), 130};
+  g.append.head_dim = 128;
+  gather_quantize(dev, g);
+  BOOST_TEST(dev.launches == 5);
+  BOOST_TEST(dev.synchronizations == 0);
+  BOOST_TEST(dev.entry == "gather_quantize_int2_g16_d128_kernel");
+  BOOST_TEST(dev.shape.block.x == 256u);
+  quantize_params q{};
+  BOOST_REQUIRE(dev.params.size() == sizeof q);
+  std::memcpy(&q, dev.params.data(), sizeof q);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(q.selected) == 0x7000u);
+  BOOST_TEST(q.max_selected == 130);
 }
 
 }  // namespace
