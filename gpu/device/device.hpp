@@ -42,6 +42,9 @@ struct kernel_module {
   std::string_view ptx;
   std::span<const std::byte>
       cubin;  // may be empty: the CUDA device then asks the driver to compile the PTX
+  // The bytes stay where and what they are while the program runs (embedded kernels): devices may
+  // know the module by its address instead of reading it at every load.
+  bool permanent = false;
 };
 
 struct extent3 {

@@ -28,12 +28,12 @@ KVPROOF_MODULES(KVPROOF_DECLARE)
 
 std::vector<kernel_module> make_modules() {
   std::vector<kernel_module> modules;
-#define KVPROOF_ADD(name)                                                           \
-  modules.push_back(                                                                \
-      {#name,                                                                       \
-       {kvproof_##name##_ptx,                                                       \
-        static_cast<std::size_t>(kvproof_##name##_ptx_end - kvproof_##name##_ptx)}, \
-       std::as_bytes(std::span(kvproof_##name##_cubin, kvproof_##name##_cubin_end))});
+#define KVPROOF_ADD(name)                                                                          \
+  modules.push_back({#name,                                                                        \
+                     {kvproof_##name##_ptx,                                                        \
+                      static_cast<std::size_t>(kvproof_##name##_ptx_end - kvproof_##name##_ptx)},  \
+                     std::as_bytes(std::span(kvproof_##name##_cubin, kvproof_##name##_cubin_end)), \
+                     true});
   KVPROOF_MODULES(KVPROOF_ADD)
 #undef KVPROOF_ADD
   return modules;

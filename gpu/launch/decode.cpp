@@ -113,12 +113,13 @@ void decode(device& dev, const decode_args& a, stream* s) {
   p.max_splits = static_cast<std::int32_t>(std::max<std::int64_t>(splits, 1));
   p.recent_capacity = a.recent_capacity;
 
-  // One CTA a head where that fills the device: heads are handed out as CTAs finish. Else one a
-  // split, as many as fit at once.
+  // As many CTAs as fit at once, each with the same number of splits (with equal lengths, of whole
+  // heads where there are many); one a split where there are fewer.
   const std::int64_t resident =
       std::int64_t{std::max(1, k->max_ctas_per_multiprocessor(decode_threads, shared))} *
       dev.info().num_multiprocessors;
-  const std::int64_t grid = heads >= resident * 15 / 16 ? heads : std::min(items, resident);
+  const std::int64_t items_each = (items + resident - 1) / resident;
+  const std::int64_t grid = (items + items_each - 1) / items_each;
   const launch_shape shape{{static_cast<std::uint32_t>(grid), 1, 1},
                            {decode_threads, 1, 1},
                            {1, 1, 1},

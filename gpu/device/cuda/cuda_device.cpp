@@ -157,6 +157,8 @@ class cuda_kernel final : public kernel {
   }
   [[nodiscard]] int max_ctas_per_multiprocessor(int threads,
                                                 int dynamic_shared_bytes) const override {
+    const std::lock_guard lock(guard_);
+    if (threads == asked_threads_ && dynamic_shared_bytes == asked_shared_) return answered_ctas_;
     const cuda_context::current use(*context_);
     allow_shared(dynamic_shared_bytes);
     int ctas = 0;
@@ -164,6 +166,9 @@ class cuda_kernel final : public kernel {
           context_->cu.occupancy(&ctas, handle, threads,
                                  static_cast<std::size_t>(dynamic_shared_bytes)),
           "cuOccupancyMaxActiveBlocksPerMultiprocessor", entry);
+    asked_threads_ = threads;
+    asked_shared_ = dynamic_shared_bytes;
+    answered_ctas_ = ctas;
     return ctas;
   }
   // The context must be current. Dynamic shared memory beyond 48 KB must be asked for.
@@ -187,6 +192,8 @@ class cuda_kernel final : public kernel {
   }
   shared_context context_;
   mutable std::atomic<int> allowed_shared_ = 48 * 1024;
+  mutable std::mutex guard_;  // of the last question of max_ctas_per_multiprocessor
+  mutable int asked_threads_ = 0, asked_shared_ = 0, answered_ctas_ = 0;
 };
 
 class cuda_device final : public device {
@@ -271,13 +278,20 @@ class cuda_device final : public device {
 
   [[nodiscard]] std::shared_ptr<kernel> load(const kernel_module& module,
                                              std::string_view entry) override {
-    const cuda_context::current use(*context_);
     const std::lock_guard lock(guard_);
-    driver::function function = nullptr;
     const std::string name(entry);
+    std::shared_ptr<kernel>* known = nullptr;
+    if (module.permanent) {
+      known = &permanent_[{module.ptx.data(), name}];
+      if (*known != nullptr) return *known;
+    }
+    const cuda_context::current use(*context_);
+    driver::function function = nullptr;
     check(cu_, cu_.module_function(&function, module_of(module), name.c_str()),
           "cuModuleGetFunction", fmt::format("entry {} of module {}", entry, module.name));
-    return std::make_shared<cuda_kernel>(context_, function, name);
+    const auto k = std::make_shared<cuda_kernel>(context_, function, name);
+    if (known != nullptr) *known = k;
+    return k;
   }
 
   [[nodiscard]] std::shared_ptr<stream> create_stream() override {
@@ -417,6 +431,8 @@ class cuda_device final : public device {
   device_info info_{};
   mutable std::mutex guard_;                                    // of what follows
   std::map<std::string, driver::module, std::less<>> modules_;  // by cubin or PTX
+  // Kernels of permanent modules, by the address of the PTX and entry.
+  std::map<std::pair<const void*, std::string>, std::shared_ptr<kernel>> permanent_;
   std::vector<std::string> unfinished_;  // kernels launched since the last synchronisation
 };
 

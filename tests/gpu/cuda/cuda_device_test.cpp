@@ -226,6 +226,22 @@ BOOST_FIXTURE_TEST_CASE(launch_passes_everything, fixture) {
   BOOST_TEST(fake.stream_flags.at(0) == 0u);  // ordered with the default stream, where copies run
 }
 
+BOOST_FIXTURE_TEST_CASE(permanent_modules_are_known_by_address, fixture) {
+  const auto dev = open();
+  kernel_module module = cubin_module("cubin A");
+  module.permanent = true;
+  const auto k = dev->load(module, "decode_kernel");
+  const std::size_t calls = fake.calls.size();
+  BOOST_TEST(dev->load(module, "decode_kernel") == k);
+  BOOST_TEST(fake.calls.size() == calls);  // nothing asked of the driver
+  module.permanent = false;
+  BOOST_TEST(dev->load(module, "decode_kernel") != k);
+  BOOST_TEST(k->max_ctas_per_multiprocessor(128, 1000) == 1016);
+  const std::size_t asked = fake.calls.size();
+  BOOST_TEST(k->max_ctas_per_multiprocessor(128, 1000) == 1016);
+  BOOST_TEST(fake.calls.size() == asked);
+}
+
 BOOST_FIXTURE_TEST_CASE(empty_grid_is_refused, fixture) {
   const auto dev = open();
   const auto k = dev->load(cubin_module("cubin A"), "decode_kernel");
