@@ -84,7 +84,7 @@ class command_test(unittest.TestCase):
         header, cases, total = self.read_jsonl("v.jsonl")
         self.assertEqual(header["seed"], 5)
         self.assertEqual([c["case"] for c in cases],
-                         ["quantize/k4v2/d64_huge_pieces23", "decode/int2_g16/d64_g3_drift",
+                         ["decode/int2_g16/d64_g3_drift", "quantize/k4v2/d64_huge_pieces23",
                           "diffkv-k8v4/smollm2-135m-instruct/layer09"])
         self.assertEqual(total["passed"], 3)
         self.assertIn(f"compared    {total['compared']} elements", result.stdout)

@@ -89,7 +89,7 @@ void check_flip(const workload& w, gpu::device& dev, const std::string& stage,
     expected_place = stage + ": " + place(name, axes_of(name, w, d), byte / element_bytes(name));
   });
   const std::string what = fmt::format("{} after {}: {}", name, stage, r.detail);
-  BOOST_TEST(r.result == verdict::failed, what);
+  BOOST_TEST(name_of(r.result) == name_of(verdict::failed), what);
   BOOST_TEST(r.mismatches == 1, what);
   BOOST_TEST(r.detail.starts_with(expected_place), what << " instead of " << expected_place);
   BOOST_TEST(r.stages.back().name == stage, what);
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(undamaged_cases_pass) {
     const case_result r = run_case("sound", *dev, w, [&](std::string_view stage, device_state&) {
       stages.emplace_back(stage);
     });
-    BOOST_TEST(r.result == verdict::passed, r.detail);
+    BOOST_TEST(name_of(r.result) == name_of(verdict::passed), r.detail);
     BOOST_TEST(r.mismatches == 0);
     BOOST_TEST(r.outputs > 0);
     BOOST_TEST(r.outputs < r.compared);
@@ -204,11 +204,11 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_writes_nothing_fails) {
   forgetful_device no_quantize(0), no_decode(1);
   const workload w = ragged_case("k8v4");
   const case_result pages = run_case("lazy", no_quantize, w);
-  BOOST_TEST(pages.result == verdict::failed);
+  BOOST_TEST(name_of(pages.result) == name_of(verdict::failed));
   BOOST_TEST(pages.detail.starts_with("decode/quantize: pages[page="), pages.detail);
   BOOST_TEST(pages.detail.find("got 0xa5") != std::string::npos, pages.detail);
   const case_result out = run_case("lazy", no_decode, w);
-  BOOST_TEST(out.result == verdict::failed);
+  BOOST_TEST(name_of(out.result) == name_of(verdict::failed));
   BOOST_TEST(out.detail.starts_with("decode/decode: out[sequence=0, q_head=0, channel=0]"),
              out.detail);
   BOOST_TEST(out.detail.find("never written") != std::string::npos, out.detail);
@@ -234,7 +234,7 @@ BOOST_AUTO_TEST_CASE(an_overwritten_canary_of_any_buffer_is_named) {
             at = behind ? b.size_bytes() + canary_bytes - 1 : -1;
             d.device.fill(b.get() + at, std::byte{0x5b}, 1);
           });
-      BOOST_TEST(r.result == verdict::failed, name);
+      BOOST_TEST(name_of(r.result) == name_of(verdict::failed), name);
       BOOST_TEST(r.detail.starts_with(
                      fmt::format("decode/decode: {}: canary overwritten at byte {} ", name, at)),
                  r.detail);
@@ -245,13 +245,13 @@ BOOST_AUTO_TEST_CASE(an_overwritten_canary_of_any_buffer_is_named) {
 BOOST_AUTO_TEST_CASE(nothing_to_write_is_vacuous) {
   const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
   const case_result nothing = run_case("empty", *dev, empty_workload(1));
-  BOOST_TEST(nothing.result == verdict::vacuous);
+  BOOST_TEST(name_of(nothing.result) == name_of(verdict::vacuous));
   BOOST_TEST(nothing.outputs == 0);
   // Attention over no sequence: the pool's spare pages are compared, but no kernel writes anything.
   workload w = empty_workload(0);
   w.events[0].attend = true;
   const case_result pool_only = run_case("no sequence", *dev, w);
-  BOOST_TEST(pool_only.result == verdict::vacuous, pool_only.detail);
+  BOOST_TEST(name_of(pool_only.result) == name_of(verdict::vacuous), pool_only.detail);
   BOOST_TEST(pool_only.compared > 0);
   BOOST_TEST(pool_only.outputs == 0);
   BOOST_TEST(exit_code_of(std::span(&pool_only, 1)) == exit_mismatch);
