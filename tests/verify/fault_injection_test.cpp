@@ -19,14 +19,17 @@
 namespace kvproof::verify {
 namespace {
 
-// Three sequences of 200, 16 and 77 quantized tokens and 40, 0 and 5 recent ones.
-workload ragged_case(std::string_view format) {
-  const std::string id = fmt::format("decode/{}/d64_g3_sharp", format);
-  for (const test_case& c : short_cases()) {
+workload build(const std::vector<test_case>& cases, const std::string& id) {
+  for (const test_case& c : cases) {
     if (c.id == id) return c.build(1);
   }
   BOOST_FAIL("no case " << id);
   return {};
+}
+
+// Three sequences of 200, 16 and 77 quantized tokens and 40, 0 and 5 recent ones.
+workload ragged_case(std::string_view format) {
+  return build(short_cases(), fmt::format("decode/{}/d64_g3_sharp", format));
 }
 
 std::vector<axis> axes_of(const std::string& name, const workload& w, const device_state& d) {
@@ -96,10 +99,11 @@ void check_flip(const workload& w, gpu::device& dev, const std::string& stage,
   BOOST_TEST(exit_code_of(std::span(&r, 1)) == exit_mismatch);
 }
 
-// Runs everything on the emulator but the launch with this number, which does nothing.
+// Runs everything on the emulator but the launch with this number, which does nothing or faults.
 class forgetful_device final : public gpu::device {
  public:
-  explicit forgetful_device(int forgotten) : forgotten_(forgotten) {}
+  explicit forgetful_device(int forgotten, bool faults = false)
+      : forgotten_(forgotten), faults_(faults) {}
   [[nodiscard]] gpu::device_info info() const override { return inner_->info(); }
   [[nodiscard]] gpu::device_ptr allocate(std::int64_t n) override { return inner_->allocate(n); }
   void deallocate(gpu::device_ptr p) noexcept override { inner_->deallocate(p); }
@@ -128,13 +132,15 @@ class forgetful_device final : public gpu::device {
   }
   void launch(gpu::kernel& k, const gpu::launch_shape& shape, std::span<const std::byte> params,
               gpu::stream* s) override {
-    if (launches_++ != forgotten_) inner_->launch(k, shape, params, s);
+    if (launches_++ != forgotten_) return inner_->launch(k, shape, params, s);
+    if (faults_) throw spec::device_error("the GPU fell off the bus");
   }
   void synchronize() override { inner_->synchronize(); }
 
  private:
   std::unique_ptr<gpu::device> inner_ = gpu::open_emulator();
   int forgotten_;
+  bool faults_;
   int launches_ = 0;
 };
 
@@ -213,6 +219,44 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_writes_nothing_fails) {
              out.detail);
   BOOST_TEST(out.detail.find("never written") != std::string::npos, out.detail);
   BOOST_TEST(out.mismatches == 3 * 6 * 64);
+}
+
+BOOST_AUTO_TEST_CASE(outputs_of_an_earlier_step_do_not_stand_in_for_missing_ones) {
+  forgetful_device no_second_decode(3);  // after: prompt quantize, step 0 flush and decode
+  const case_result r =
+      run_case("lazy", no_second_decode, build(stream_cases(), "stream/k8v4/d64_g3_flush16"));
+  BOOST_TEST(name_of(r.result) == name_of(verdict::failed));
+  BOOST_TEST(r.detail.starts_with("step 1/decode: out["), r.detail);
+  BOOST_TEST(r.detail.find("never written") != std::string::npos, r.detail);
+}
+
+BOOST_AUTO_TEST_CASE(a_faulting_launch_is_a_fault_of_that_kernel) {
+  forgetful_device broken_decode(1, true);
+  const case_result r = run_case("fault", broken_decode, ragged_case("k8v4"));
+  BOOST_TEST(name_of(r.result) == name_of(verdict::fault));
+  BOOST_TEST(r.detail == "the GPU fell off the bus");
+  BOOST_TEST_REQUIRE(r.entries.size() == 2u);
+  BOOST_TEST(r.entries[1] == "decode_k8v4_d64_g3_kernel");
+  BOOST_TEST(exit_code_of(std::span(&r, 1)) == exit_device_fault);
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_attends_every_token_at_every_step) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const workload w = build(stream_cases(), "stream/k4v2/d64_g3_flush16");
+  const event& prompt = w.events[0];
+  int step = 0;
+  const case_result r = run_case("stream", *dev, w, [&](std::string_view stage, device_state& d) {
+    if (!stage.ends_with("/decode")) return;
+    ++step;
+    const auto quantized = d.num_quantized.read<std::int32_t>();
+    const auto recent = d.num_recent.read<std::int32_t>();
+    for (std::size_t h = 0; h < quantized.size(); ++h) {
+      BOOST_TEST(quantized[h] + recent[h] == prompt.quantize[h] + prompt.append[h] + step);
+      BOOST_TEST(recent[h] < 16);
+    }
+  });
+  BOOST_TEST(name_of(r.result) == name_of(verdict::passed), r.detail);
+  BOOST_TEST(step == 84);
 }
 
 BOOST_AUTO_TEST_CASE(an_overwritten_canary_of_any_buffer_is_named) {
