@@ -30,3 +30,10 @@
 #define KVPROOF_QUANTIZE_ENTRIES(format, dim)             \
   KVPROOF_QUANTIZE_ENTRY_AS(quantize, format, dim, false) \
   KVPROOF_QUANTIZE_ENTRY_AS(gather_quantize, format, dim, true)
+
+#define KVPROOF_DEMOTE_ENTRY(dim)                                                          \
+  extern "C" __global__ void __launch_bounds__(kvproof::gpu::demote_threads<dim>,          \
+                                               896 / kvproof::gpu::demote_threads<dim>)    \
+      demote_k8v4_d##dim##_kernel(const __grid_constant__ kvproof::gpu::demote_params p) { \
+    kvproof::gpu::demote<dim>(p);                                                          \
+  }

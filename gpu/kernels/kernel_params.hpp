@@ -14,10 +14,23 @@ struct quantize_params {
   const std::int32_t* num_new;                           // [batch][kv_heads]
   const std::int32_t* page_table;                        // [batch][kv_heads][max_pages]
   unsigned char* pages;                                  // [page id][page bytes]
-  std::int32_t kv_heads;
   std::int32_t max_pages;
+  std::int32_t max_selected;
   const std::int32_t* selected;  // gather: source rows [batch][kv_heads][max_selected]
-  std::int64_t max_selected;
+};
+
+struct demote_params {             // K8V4 ("from") to K4V2 ("to")
+  const std::int32_t* from_table;  // [batch][kv_heads][max_from_pages]
+  const unsigned char* from_pages;
+  const std::int32_t* tokens;       // [batch][kv_heads][max_tokens], tokens of the K8V4 cache
+  const std::int32_t* first_token;  // [batch][kv_heads], of the K4V2 cache
+  const std::int32_t* num_tokens;   // [batch][kv_heads]
+  const std::int32_t* to_table;     // [batch][kv_heads][max_to_pages]
+  unsigned char* to_pages;
+  std::int64_t max_tokens;
+  std::int32_t max_from_pages;
+  std::int32_t max_to_pages;
+  std::int32_t replace;  // 1: no page is cleared
 };
 
 struct decode_params {

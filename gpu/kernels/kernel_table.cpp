@@ -55,6 +55,10 @@ struct table {
     names.reserve(512);
     for (const spec::kv_format& format : spec::kv_formats) {
       for (const int head_dim : {64, 128}) {
+        if (format.id == spec::format_id::k8v4) {
+          add(kernel_role::demote, format, head_dim, 0, "demote_k8v4",
+              fmt::format("demote_k8v4_d{}_kernel", head_dim));
+        }
         add(kernel_role::quantize, format, head_dim, 0, fmt::format("quantize_{}", format.name),
             fmt::format("quantize_{}_d{}_kernel", format.name, head_dim));
         add(kernel_role::gather_quantize, format, head_dim, 0,
@@ -88,6 +92,8 @@ std::string_view name_of(kernel_role role) {
       return "decode";
     case kernel_role::gather_quantize:
       return "gather_quantize";
+    case kernel_role::demote:
+      return "demote";
   }
   return "unknown role";
 }

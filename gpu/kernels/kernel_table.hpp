@@ -10,11 +10,11 @@
 
 namespace kvproof::gpu {
 
-enum class kernel_role : std::uint8_t { quantize, decode, gather_quantize };
+enum class kernel_role : std::uint8_t { quantize, decode, gather_quantize, demote };
 
 struct kernel_entry {
   kernel_role role;
-  spec::format_id format;
+  spec::format_id format;  // demote: of the source, k8v4
   int head_dim;            // 64, 128
   int gqa_ratio;           // decode: query heads per KV head, 1..8; others: 0 (any)
   std::string_view entry;  // extern "C" name in the PTX

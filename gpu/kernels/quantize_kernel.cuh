@@ -1,7 +1,7 @@
 // Quantize + pack: appends tokens to pages (reference/spec/kv_formats.md sections 2 to 4).
-// Grid: x = (sequence, KV head), y = page of the appended range: CTAs that run together read whole
-// token rows. A CTA is a page; a warp is a unit of one side (K or V): 2048 elements, 16 tokens at
-// head_dim 128, 32 at 64. Warps do not talk to each other.
+// Grid: x = KV head, y = page of the appended range, z = sequence: CTAs that run together read
+// whole token rows. A CTA is a page; a warp is a unit of one side (K or V): 2048 elements, 16
+// tokens at head_dim 128, 32 at 64. Warps do not talk to each other.
 //
 // A unit's rows are copied to shared memory at once (4 KB a warp in flight), read back as the
 // fragments that the page stores, and packed in registers: one 16-byte vector a lane is a fragment.
@@ -13,9 +13,10 @@
 // int2_g16: lane 4J + t owns four whole groups (K: channels 2t, 2t + 1, 2t + 8, 2t + 9 of group J;
 // V: these tokens), packs its own codes, and eight lanes exchange them as a bit transposition.
 //
-// Instructions an element (sm_90a, fast path): 2 to find extremes and make scales (int2_g16: 3), 5
-// for the code (convert, subtract, 3 to divide and round), 1 to pack, 0.5 to load and store. At
-// 4.5 TB/s an SM has about 15 issue slots an element.
+// Instructions an element (sm_90a, head_dim 128, whole units, counted in the SASS): k8v4 10.4, k4v2
+// 10.4, int2_g16 12.1; gathered rows 1 more. 5.2 of them make the code (convert, subtract, three to
+// divide and round), 0.8 pack it, the rest finds extremes, makes scales, loads and stores. A third
+// runs on the half-rate integer pipe. At 4.5 TB/s and 1.75 GHz an SM has 18, 16 and 16 issue slots.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -74,14 +75,13 @@ __device__ __forceinline__ group_scale scale_of(float low, float high) {
   const float top = __fadd_rn(high, 0.0f);   // so that a group of only -0 has scale +0
   const float range = __fsub_rn(top, zero);  // neither finite nor NaN-free: the group is not
   const bool finite = range < __int_as_float(0x7f800000);
-  const std::uint16_t scale = __half_as_ushort(__float2half_rn(step_of<levels, device_ops>(range)));
+  const std::uint32_t pair = pack_halves(step_of<levels, device_ops>(range), zero);
+  const std::uint32_t scale = pair & 0xffffu;
   group_scale g;
-  g.careful = !finite || static_cast<std::uint32_t>(scale) - 1u < static_cast<unsigned>(levels);
-  g.stored = finite
-                 ? scale | static_cast<std::uint32_t>(__half_as_ushort(__float2half_rn(zero))) << 16
-                 : 0x7fff7fffu;
+  g.careful = !finite || scale - 1u < static_cast<std::uint32_t>(levels);
+  g.stored = finite ? pair : 0x7fff7fffu;
   g.zero = zero;
-  g.by = reciprocal_of<device_ops>(__half2float(__ushort_as_half(scale)));
+  g.by = reciprocal_of<device_ops>(low_half(pair));
   if (!finite || scale == 0) g.by = {0.0f, 0.0f};
   return g;
 }
@@ -185,12 +185,15 @@ __device__ __forceinline__ int lane_of_token(int lane, int tile, int p, int odd)
 template <bool Value, int HeadDim>
 struct token_matrices {
   static constexpr int tiles = 128 / HeadDim;  // of a unit
+  std::uint32_t first;                         // the row that this lane names of pairs 0, 1 and p 0
+  __device__ __forceinline__ explicit token_matrices(const quantize_unit& u)
+      : first(row_stage<HeadDim>::place(u.rows, u.lane % 8, u.lane / 8)) {}
   // Pairs 2k and 2k + 1, tokens 8p .. 8p + 7 of their tile: x, y of pair 2k (channels 0-7, 8-15),
   // z, w of 2k + 1.
-  static __device__ __forceinline__ uint4 load(const quantize_unit& u, int k, int p) {
+  [[nodiscard]] __device__ __forceinline__ uint4 load(int k, int p) const {
+    using stage = row_stage<HeadDim>;
     constexpr int loads = HeadDim / 32;  // of a row
-    const int row = 16 * (k / loads) + 8 * p + u.lane % 8, chunk = 4 * (k % loads) + u.lane / 8;
-    return load_matrices<Value>(row_stage<HeadDim>::place(u.rows, row, chunk));
+    return load_matrices<Value>(stage::step(first, 16 * (k / loads) + 8 * p, 4 * (k % loads)));
   }
 };
 
@@ -199,13 +202,14 @@ template <bool Value, int HeadDim>
 __device__ __forceinline__ std::uint32_t token_extremes(const quantize_unit& u) {
   using matrices = token_matrices<Value, HeadDim>;
   constexpr int loads = HeadDim / 32;
+  const matrices rows(u);
   // Of each (tile, p): packed minima and negated maxima. K: over channels of one token; V: of two.
   std::uint32_t low[matrices::tiles][2], high[matrices::tiles][2];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
-      const uint4 m = matrices::load(u, k, p);
+      const uint4 m = rows.load(k, p);
       const std::uint32_t least = min_halves(min_halves(m.x, m.y), min_halves(m.z, m.w));
       const std::uint32_t most = max_halves(max_halves(m.x, m.y), max_halves(m.z, m.w));
       std::uint32_t &l = low[k / loads][p], &h = high[k / loads][p];
@@ -264,6 +268,7 @@ template <int Bits, bool Value, bool Careful, class Layout>
 __device__ __forceinline__ void pack_tokens(const quantize_unit& u, const group_scale& mine) {
   constexpr int head_dim = Layout::head_dim, fields = 16 / Bits, loads = head_dim / 32;
   using matrices = token_matrices<Value, head_dim>;
+  const matrices rows(u);
   element_rule rule[2][2];  // [p][odd]; K: odd is not used
 #pragma unroll
   for (int fragment = 0; fragment < 8 / fields; ++fragment) {
@@ -284,7 +289,7 @@ __device__ __forceinline__ void pack_tokens(const quantize_unit& u, const group_
       }
 #pragma unroll
       for (int p = 0; p < 2; ++p) {
-        const uint4 m = matrices::load(u, k, p);
+        const uint4 m = rows.load(k, p);
         const std::uint32_t word[4] = {m.x, m.y, m.z, m.w};
         const element_rule &first = rule[p][0], &second = rule[p][Value ? 1 : 0];
 #pragma unroll
@@ -395,15 +400,15 @@ template <class Layout>
 __device__ __forceinline__ void quantize_key_groups(const quantize_unit& u) {
   using stage = row_stage<Layout::head_dim>;
   const int pair = u.lane % 8;  // whose row this lane names for load_matrices
+  const std::uint32_t first =
+      stage::place(u.rows, 16 * (pair / Layout::groups) + u.lane / 8, 2 * (pair % Layout::groups));
   std::uint32_t word[4], scales[2], zeros[2];
 #pragma unroll
   for (int c8 = 0; c8 < 2; ++c8) {
     std::uint32_t x[16];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = 16 * (pair / Layout::groups) + 4 * i + u.lane / 8;
-      const uint4 m =
-          load_matrices<false>(stage::place(u.rows, row, 2 * (pair % Layout::groups) + c8));
+      const uint4 m = load_matrices<false>(stage::step(first, 4 * i, c8));
       x[4 * i] = m.x;
       x[4 * i + 1] = m.y;
       x[4 * i + 2] = m.z;
@@ -474,16 +479,17 @@ template <class Layout>
 __device__ __forceinline__ void quantize_value_groups(const quantize_unit& u) {
   using stage = row_stage<Layout::head_dim>;
   const int pair = u.lane / 4, t = u.lane % 4;
+  const std::uint32_t first =
+      stage::place(u.rows, 16 * (pair / Layout::groups) + 2 * t, 2 * (pair % Layout::groups));
   std::uint32_t word[4], scales[2], zeros[2];
 #pragma unroll
   for (int p = 0; p < 2; ++p) {
     channel_row r[2];
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
-      const int row = 16 * (pair / Layout::groups) + 8 * p + 2 * t + odd;
 #pragma unroll
       for (int c8 = 0; c8 < 2; ++c8) {
-        const uint4 m = load_shared_16(stage::place(u.rows, row, 2 * (pair % Layout::groups) + c8));
+        const uint4 m = load_shared_16(stage::step(first, 8 * p + odd, c8));
         r[odd].x[4 * c8] = m.x;
         r[odd].x[4 * c8 + 1] = m.y;
         r[odd].x[4 * c8 + 2] = m.z;
@@ -519,20 +525,34 @@ __device__ __forceinline__ void copy_rows(const quantize_params& p, const quanti
                                           const std::int32_t* selected) {
   using stage = row_stage<HeadDim>;
   constexpr int rows_at_once = 32 / stage::row_chunks;
-  const int chunk = u.lane % stage::row_chunks;
+  const int chunk = u.lane % stage::row_chunks, first_row_of_lane = u.lane / stage::row_chunks;
+  const std::uint32_t to = stage::place(u.rows, first_row_of_lane, chunk);
+  from += 8 * chunk;
   std::int32_t listed = 0;
   if constexpr (Gather) {
     const int slot = u.first_slot + u.lane;
-    if (slot >= u.begin && slot < u.end) listed = selected[first_row + slot];
+    if (u.lane < stage::rows && slot >= u.begin && slot < u.end)
+      listed = selected[first_row + slot];
+  } else {
+    from += (first_row + u.first_slot + first_row_of_lane) * p.stride_token;
   }
+  const bool all = u.first_slot >= u.begin && u.first_slot + stage::rows <= u.end;
 #pragma unroll
   for (int i = 0; i < stage::rows / rows_at_once; ++i) {
-    const int row = i * rows_at_once + u.lane / stage::row_chunks, slot = u.first_slot + row;
-    const bool wanted = slot >= u.begin && slot < u.end;
-    std::int64_t source = first_row + slot;
-    if constexpr (Gather) source = __shfl_sync(~0u, listed, row);
-    copy_chunk(stage::place(u.rows, row, chunk),
-               from + (wanted ? source * p.stride_token : 0) + 8 * chunk, wanted);
+    const int row = i * rows_at_once;
+    const std::uint16_t* source = from;
+    if constexpr (Gather) {
+      source += std::int64_t{__shfl_sync(~0u, listed, row + first_row_of_lane)} * p.stride_token;
+    } else {
+      from += rows_at_once * p.stride_token;
+    }
+    if (all) {
+      copy_chunk(stage::step(to, row, 0), source);
+    } else {
+      const int slot = u.first_slot + row + first_row_of_lane;
+      const bool wanted = slot >= u.begin && slot < u.end;
+      copy_chunk_if(wanted, stage::step(to, row, 0), wanted ? source : p.k);
+    }
   }
 }
 
@@ -540,8 +560,8 @@ template <spec::format_id Format, int HeadDim, bool Gather>
 __device__ __forceinline__ void quantize(const quantize_params& p) {
   using layout = page_layout<Format, HeadDim>;
   using shape = quantize_shape<HeadDim>;
-  __shared__ alignas(128) unsigned char rows[2 * shape::units * row_stage<HeadDim>::bytes];
-  const std::int64_t head = blockIdx.x;
+  __shared__ alignas(256) unsigned char rows[2 * shape::units * row_stage<HeadDim>::bytes];
+  const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
   const int first = p.first_token[head], count = p.num_new[head];
   const int page = first / layout::tokens + static_cast<int>(blockIdx.y);
   const int warp = threadIdx.x / 32;
@@ -556,8 +576,7 @@ __device__ __forceinline__ void quantize(const quantize_params& p) {
   if (!u.is_new && (u.first_slot >= u.end || u.first_slot + shape::unit_tokens <= u.begin)) return;
   u.rows = shared_address(rows) + static_cast<std::uint32_t>(warp * row_stage<HeadDim>::bytes);
 
-  const std::int64_t offset =
-      head / p.kv_heads * p.stride_batch + head % p.kv_heads * p.stride_head;
+  const std::int64_t offset = blockIdx.z * p.stride_batch + blockIdx.x * p.stride_head;
   const std::int64_t first_row =
       static_cast<std::int64_t>(page) * layout::tokens - first;  // source row of slot 0
   const std::int32_t* const selected = Gather ? p.selected + head * p.max_selected : nullptr;

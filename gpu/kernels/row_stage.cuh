@@ -19,16 +19,34 @@ struct row_stage {
   static constexpr int row_chunks = HeadDim / 8;
   static constexpr int bytes = 4096;
 
+  // Bits 4 to 6 of a chunk's place, from its row.
+  static __device__ __forceinline__ constexpr std::uint32_t swizzle_of_row(int row) {
+    return static_cast<std::uint32_t>((row & 4) | (row & 1) << 1 | (row & 2) >> 1) << 4;
+  }
+  // The base is aligned to 256 bytes: the swizzle changes bits 4 to 7 of an address.
   static __device__ __forceinline__ std::uint32_t place(std::uint32_t base, int row, int chunk) {
-    const int by_row = (row & 4) | (row & 1) << 1 | (row & 2) >> 1;
-    const int by_half = HeadDim == 128 ? chunk >> 3 : row >> 4 & 1;
-    return base +
-           static_cast<std::uint32_t>(row * HeadDim * 2 + (chunk ^ by_row ^ by_half) * chunk_bytes);
+    const std::uint32_t by_half =
+        static_cast<std::uint32_t>(HeadDim == 128 ? chunk >> 3 : row >> 4 & 1) << 4;
+    return base + (static_cast<std::uint32_t>(row * HeadDim * 2 + chunk * chunk_bytes) ^
+                   swizzle_of_row(row) ^ by_half);
+  }
+  // The place of (row + rows_on, chunk + chunks_on) from that of (row, chunk), where the sums carry
+  // no bit. Both steps are constants: an exclusive or and an offset.
+  static __device__ __forceinline__ std::uint32_t step(std::uint32_t place, int rows_on,
+                                                       int chunks_on) {
+    const bool by_half = HeadDim == 128 ? (chunks_on & 8) != 0 : (rows_on & 16) != 0;
+    return (place ^ swizzle_of_row(rows_on) ^ static_cast<std::uint32_t>(chunks_on * chunk_bytes) ^
+            (by_half ? 16u : 0u)) +
+           static_cast<std::uint32_t>(rows_on * HeadDim * 2);
   }
 };
 
-// 16 bytes from global to shared memory without registers; zeros if not `wanted`.
-__device__ __forceinline__ void copy_chunk(std::uint32_t to, const void* from, bool wanted) {
+// 16 bytes from global to shared memory without registers.
+__device__ __forceinline__ void copy_chunk(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// Zeros, and nothing read, if not `wanted`.
+__device__ __forceinline__ void copy_chunk_if(bool wanted, std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(wanted ? chunk_bytes : 0)
                : "memory");

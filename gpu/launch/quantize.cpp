@@ -1,7 +1,6 @@
 // Launchers of the quantize kernels: one CTA a page that the appended range can touch, with all
 // rows or with selected ones.
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <span>
 
@@ -18,7 +17,7 @@ namespace {
 constexpr std::uint32_t threads_of(int head_dim) {
   return static_cast<std::uint32_t>(2 * head_dim);
 }
-constexpr std::int64_t largest_grid_y = 65535;
+constexpr std::int64_t largest_grid_yz = 65535;
 
 template <typename T>
 T* pointer_to(device_ptr p) {
@@ -57,7 +56,6 @@ quantize_params params_of(const quantize_args& a) {
   p.num_new = pointer_to<const std::int32_t>(a.num_new);
   p.page_table = pointer_to<const std::int32_t>(a.page_table);
   p.pages = pointer_to<unsigned char>(a.pages);
-  p.kv_heads = a.kv_heads;
   p.max_pages = a.max_pages;
   return p;
 }
@@ -67,17 +65,16 @@ void launch(device& dev, kernel_role role, const launch_checks& check, const qua
   // A range that does not start at a page can touch one page more than its length fills.
   const std::int64_t pages =
       std::min<std::int64_t>(spec::pages_for_tokens(a.max_new_tokens) + 1, a.max_pages);
-  const std::int64_t heads = std::int64_t{a.batch} * a.kv_heads;
-  check.at_most("pages of max_new_tokens", pages, largest_grid_y);
-  check.at_most("batch * kv_heads", heads, std::numeric_limits<std::int32_t>::max());
+  check.at_most("pages of max_new_tokens", pages, largest_grid_yz);
+  check.at_most("batch", a.batch, largest_grid_yz);
 
   const kernel_entry& entry = find_kernel(role, a.format, a.head_dim, 0);
   const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
-  const launch_shape shape{
-      {static_cast<std::uint32_t>(heads), static_cast<std::uint32_t>(pages), 1},
-      {threads_of(a.head_dim), 1, 1},
-      {1, 1, 1},
-      0};
+  const launch_shape shape{{static_cast<std::uint32_t>(a.kv_heads),
+                            static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(a.batch)},
+                           {threads_of(a.head_dim), 1, 1},
+                           {1, 1, 1},
+                           0};
   dev.launch(*k, shape, std::as_bytes(std::span(&params, 1)), s);
 }
 

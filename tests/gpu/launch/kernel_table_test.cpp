@@ -21,10 +21,12 @@ BOOST_AUTO_TEST_CASE(every_combination_once) {
     BOOST_TEST(keys.insert({e.role, e.format, e.head_dim, e.gqa_ratio}).second, e.entry);
     BOOST_TEST(names.insert(e.entry).second, e.entry);
   }
-  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u));
+  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u) + 2u);
   for (const spec::kv_format& format : spec::kv_formats) {
     for (const int head_dim : {64, 128}) {
       BOOST_TEST(keys.count({kernel_role::quantize, format.id, head_dim, 0}) == 1u);
+      BOOST_TEST(keys.count({kernel_role::demote, format.id, head_dim, 0}) ==
+                 (format.id == spec::format_id::k8v4 ? 1u : 0u));
       BOOST_TEST(keys.count({kernel_role::gather_quantize, format.id, head_dim, 0}) == 1u);
       for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio)
         BOOST_TEST(keys.count({kernel_role::decode, format.id, head_dim, ratio}) == 1u);
@@ -37,6 +39,10 @@ BOOST_AUTO_TEST_CASE(entry_names) {
              "decode_k8v4_d128_g4_kernel");
   BOOST_TEST(find_kernel(kernel_role::quantize, spec::format_id::int2_g16, 64, 0).entry ==
              "quantize_int2_g16_d64_kernel");
+  BOOST_TEST(find_kernel(kernel_role::gather_quantize, spec::format_id::k4v2, 128, 0).entry ==
+             "gather_quantize_k4v2_d128_kernel");
+  BOOST_TEST(find_kernel(kernel_role::demote, spec::format_id::k8v4, 64, 0).entry ==
+             "demote_k8v4_d64_kernel");
 }
 
 BOOST_AUTO_TEST_CASE(entries_are_in_their_modules) {
@@ -75,6 +81,9 @@ BOOST_AUTO_TEST_CASE(unknown_shapes_are_refused) {
   }
   BOOST_CHECK_THROW(
       static_cast<void>(find_kernel(kernel_role::quantize, spec::format_id::k4v2, 128, 4)),
+      spec::contract_error);
+  BOOST_CHECK_THROW(
+      static_cast<void>(find_kernel(kernel_role::demote, spec::format_id::k4v2, 128, 0)),
       spec::contract_error);
 }
 

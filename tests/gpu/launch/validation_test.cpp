@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/kernels/kernel_params.hpp"
+#include "gpu/launch/demote.hpp"
 #include "gpu/launch/gather_quantize.hpp"
 #include "gpu/launch/launch.hpp"
 #include "reference/spec/error.hpp"
@@ -102,6 +103,25 @@ quantize_args good_quantize() {
   return a;
 }
 
+demote_args good_demote() {
+  demote_args a{};
+  a.head_dim = 128;
+  a.batch = 2;
+  a.kv_heads = 3;
+  a.max_tokens = 130;
+  a.tokens = at(0x1004);
+  a.num_tokens = at(0x2000);
+  a.from_table = at(0x3000);
+  a.max_from_pages = 9;
+  a.from_pages = at(0x4000);
+  a.first_token = at(0x5000);
+  a.to_table = at(0x6000);
+  a.max_to_pages = 12;
+  a.to_pages = at(0x7000);
+  a.mode = demote_mode::replace;
+  return a;
+}
+
 template <class Args>
 struct bad {
   std::string message;  // part of it
@@ -176,38 +196,35 @@ BOOST_AUTO_TEST_CASE(decode_refuses) {
 
 BOOST_AUTO_TEST_CASE(quantize_refuses) {
   using args = quantize_args;
-  check_refused<args>(good_quantize(),
-                      {
-                          {"head_dim 32 is not supported", [](args& a) { a.head_dim = 32; }},
-                          {"batch is -1", [](args& a) { a.batch = -1; }},
-                          {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
-                          {"max_new_tokens is -1", [](args& a) { a.max_new_tokens = -1; }},
-                          {"max_pages is 0", [](args& a) { a.max_pages = 0; }},
-                          {"k is null", [](args& a) { a.k = {}; }},
-                          {"k is 0x1008", [](args& a) { a.k = at(0x1008); }},
-                          {"v is null", [](args& a) { a.v = {}; }},
-                          {"v is 0x2008", [](args& a) { a.v = at(0x2008); }},
-                          {"stride", [](args& a) { a.stride_batch += 4; }},
-                          {"stride", [](args& a) { a.stride_token += 4; }},
-                          {"stride", [](args& a) { a.stride_head += 4; }},
-                          {"stride", [](args& a) { a.stride_token = -192; }},
-                          {"first_token is null", [](args& a) { a.first_token = {}; }},
-                          {"num_new is null", [](args& a) { a.num_new = {}; }},
-                          {"page_table is null", [](args& a) { a.page_table = {}; }},
-                          {"pages is null", [](args& a) { a.pages = {}; }},
-                          {"pages is 0x6040", [](args& a) { a.pages = at(0x6040); }},
-                          {"pages of max_new_tokens is 65536, must be at most 65535",
-                           [](args& a) {
-                             a.max_new_tokens = 64 * 65535;
-                             a.max_pages = 70000;
-                           }},
-                          {"batch * kv_heads is 3000000000",
-                           [](args& a) {
-                             a.batch = 30000;
-                             a.kv_heads = 100000;
-                           }},
-                      },
-                      quantize);
+  check_refused<args>(
+      good_quantize(),
+      {
+          {"head_dim 32 is not supported", [](args& a) { a.head_dim = 32; }},
+          {"batch is -1", [](args& a) { a.batch = -1; }},
+          {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
+          {"max_new_tokens is -1", [](args& a) { a.max_new_tokens = -1; }},
+          {"max_pages is 0", [](args& a) { a.max_pages = 0; }},
+          {"k is null", [](args& a) { a.k = {}; }},
+          {"k is 0x1008", [](args& a) { a.k = at(0x1008); }},
+          {"v is null", [](args& a) { a.v = {}; }},
+          {"v is 0x2008", [](args& a) { a.v = at(0x2008); }},
+          {"stride", [](args& a) { a.stride_batch += 4; }},
+          {"stride", [](args& a) { a.stride_token += 4; }},
+          {"stride", [](args& a) { a.stride_head += 4; }},
+          {"stride", [](args& a) { a.stride_token = -192; }},
+          {"first_token is null", [](args& a) { a.first_token = {}; }},
+          {"num_new is null", [](args& a) { a.num_new = {}; }},
+          {"page_table is null", [](args& a) { a.page_table = {}; }},
+          {"pages is null", [](args& a) { a.pages = {}; }},
+          {"pages is 0x6040", [](args& a) { a.pages = at(0x6040); }},
+          {"pages of max_new_tokens is 65536, must be at most 65535",
+           [](args& a) {
+             a.max_new_tokens = 64 * 65535;
+             a.max_pages = 70000;
+           }},
+          {"batch is 65536, must be at most 65535", [](args& a) { a.batch = 65536; }},
+      },
+      quantize);
 }
 
 BOOST_AUTO_TEST_CASE(gather_quantize_refuses) {
@@ -223,6 +240,35 @@ BOOST_AUTO_TEST_CASE(gather_quantize_refuses) {
           {"max_selected is 127, must be at least 128", [](args& a) { a.max_selected = 127; }},
       },
       gather_quantize);
+}
+
+BOOST_AUTO_TEST_CASE(demote_refuses) {
+  using args = demote_args;
+  check_refused<args>(good_demote(),
+                      {
+                          {"demote: head_dim 32", [](args& a) { a.head_dim = 32; }},
+                          {"batch is -1", [](args& a) { a.batch = -1; }},
+                          {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
+                          {"max_tokens is -1", [](args& a) { a.max_tokens = -1; }},
+                          {"max_from_pages is 0", [](args& a) { a.max_from_pages = 0; }},
+                          {"max_to_pages is 0", [](args& a) { a.max_to_pages = 0; }},
+                          {"tokens is null", [](args& a) { a.tokens = {}; }},
+                          {"tokens is 0x1006", [](args& a) { a.tokens = at(0x1006); }},
+                          {"num_tokens is null", [](args& a) { a.num_tokens = {}; }},
+                          {"from_table is null", [](args& a) { a.from_table = {}; }},
+                          {"from_pages is null", [](args& a) { a.from_pages = {}; }},
+                          {"from_pages is 0x4040", [](args& a) { a.from_pages = at(0x4040); }},
+                          {"first_token is null", [](args& a) { a.first_token = {}; }},
+                          {"to_table is null", [](args& a) { a.to_table = {}; }},
+                          {"to_pages is null", [](args& a) { a.to_pages = {}; }},
+                          {"to_pages is 0x7010", [](args& a) { a.to_pages = at(0x7010); }},
+                          {"pages of max_tokens is 65537, must be at most 65535",
+                           [](args& a) {
+                             a.max_tokens = 64 * 65536;
+                             a.max_to_pages = 70000;
+                           }},
+                      },
+                      demote);
 }
 
 BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
@@ -243,6 +289,9 @@ BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
   q.kv_heads = 0;
   quantize(dev, q);
   gather_quantize(dev, {q, {}, 0});
+  demote_args m = good_demote();
+  m.max_tokens = 0;
+  demote(dev, m);
   BOOST_TEST(dev.launches == 0);
 }
 
@@ -282,7 +331,8 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   quantize(dev, good_quantize());
   BOOST_TEST(dev.launches == 4);
   BOOST_TEST(dev.entry == "quantize_int2_g16_d64_kernel");
-  BOOST_TEST(dev.shape.grid.x == 6u);
+  BOOST_TEST(dev.shape.grid.x == 3u);
+  BOOST_TEST(dev.shape.grid.z == 2u);
   BOOST_TEST(dev.shape.grid.y == 3u);  // 128 tokens that start inside a page touch three
   BOOST_TEST(dev.shape.block.x == 128u);
 
@@ -298,6 +348,20 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   std::memcpy(&q, dev.params.data(), sizeof q);
   BOOST_TEST(reinterpret_cast<std::uintptr_t>(q.selected) == 0x7000u);
   BOOST_TEST(q.max_selected == 130);
+
+  demote(dev, good_demote());
+  BOOST_TEST(dev.launches == 6);
+  BOOST_TEST(dev.entry == "demote_k8v4_d128_kernel");
+  BOOST_TEST(dev.shape.grid.x == 3u);
+  BOOST_TEST(dev.shape.grid.z == 2u);
+  BOOST_TEST(dev.shape.grid.y == 4u);  // 130 tokens that start inside a page touch four
+  BOOST_TEST(dev.shape.block.x == 128u);
+  demote_params d{};
+  BOOST_REQUIRE(dev.params.size() == sizeof d);
+  std::memcpy(&d, dev.params.data(), sizeof d);
+  BOOST_TEST(d.replace == 1);
+  BOOST_TEST(d.max_tokens == 130);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(d.to_pages) == 0x7000u);
 }
 
 }  // namespace
