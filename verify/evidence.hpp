@@ -42,7 +42,7 @@ struct kernel_evidence {
 // Writes via a temporary file and a rename. Throws usage_error.
 void write_evidence(const std::filesystem::path& file, std::span<const kernel_evidence> lines);
 
-// A kernel of this build that evidence must cover.
+// A kernel of this build that evidence must cover: every one that verify has cases for.
 struct built_kernel {
   std::string entry;
   std::string ptx_sha256;

@@ -1,16 +1,16 @@
-// The demotion kernels, run in the emulator, write the reference's K4V2 pages bit for bit, in both
-// modes, for any list of tokens, and leave the K8V4 pages alone.
+// The demotion kernels, run in the emulator (or on a GPU, test_device.hpp), write the reference's
+// K4V2 pages bit for bit, in both modes, for any list of tokens, and leave the K8V4 pages alone.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <string>
 
-#include "gpu/device/emulator/emulator.hpp"
 #include "gpu/launch/demote.hpp"
 #include "reference/formats/demotion.hpp"
 #include "tests/gpu/launch/device_arrays.hpp"
 #include "tests/gpu/launch/special_rows.hpp"
+#include "tests/gpu/launch/test_device.hpp"
 #include "tests/reference/formats/page_pool.hpp"
 
 namespace kvproof::tests {
@@ -70,7 +70,7 @@ void check(int head_dim, const std::vector<step>& steps) {
   const spec::kv_format &high = spec::format_of(spec::format_id::k8v4),
                         &low = spec::format_of(spec::format_id::k4v2);
   seeded_values random(static_cast<std::uint64_t>(head_dim) + 1);
-  const auto dev = gpu::emulator::open({});
+  const auto dev = open_test_device();
   paged_heads from(high, head_dim, spec::pages_for_tokens(source_tokens));
   for (page_pool& pool : from.pools) {
     reference::append_tokens(high, head_dim, special_rows(random, source_tokens, head_dim),

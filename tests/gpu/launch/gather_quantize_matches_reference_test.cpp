@@ -1,14 +1,15 @@
-// gather_quantize, run in the emulator, writes what the reference writes for the gathered rows.
+// gather_quantize, run in the emulator (or on a GPU, test_device.hpp), writes what the reference
+// writes for the gathered rows.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <string>
 
-#include "gpu/device/emulator/emulator.hpp"
 #include "gpu/launch/gather_quantize.hpp"
 #include "tests/gpu/launch/device_arrays.hpp"
 #include "tests/gpu/launch/special_rows.hpp"
+#include "tests/gpu/launch/test_device.hpp"
 #include "tests/reference/formats/page_pool.hpp"
 
 namespace kvproof::tests {
@@ -31,7 +32,7 @@ void check(spec::format_id id, int head_dim, const std::vector<std::int64_t>& st
   const spec::kv_format& format = spec::format_of(id);
   const std::int64_t unit = format.token_granularity;
   seeded_values random(static_cast<std::uint64_t>(head_dim));
-  const auto dev = gpu::emulator::open({});
+  const auto dev = open_test_device();
   const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
   std::int64_t longest = 0;
   for (const std::int64_t n : steps) longest += n + 2 * unit;

@@ -1,14 +1,14 @@
-// The quantize kernels, run in the emulator, write the reference's pages bit for bit, however the
-// appends are cut, and touch no other byte.
+// The quantize kernels, run in the emulator (or on a GPU, test_device.hpp), write the reference's
+// pages bit for bit, however the appends are cut, and touch no other byte.
 #include <fmt/format.h>
 
 #include <boost/test/unit_test.hpp>
 #include <string>
 
-#include "gpu/device/emulator/emulator.hpp"
 #include "gpu/launch/launch.hpp"
 #include "tests/gpu/launch/device_arrays.hpp"
 #include "tests/gpu/launch/special_rows.hpp"
+#include "tests/gpu/launch/test_device.hpp"
 #include "tests/reference/formats/page_pool.hpp"
 #include "tests/reference/formats/seeded_values.hpp"
 
@@ -31,7 +31,7 @@ void check_appends(spec::format_id id, int head_dim, const std::vector<std::int6
   const std::int64_t max_pages = spec::pages_for_tokens(longest) + 1;
   const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
 
-  const auto dev = gpu::emulator::open({});
+  const auto dev = open_test_device();
   std::vector<page_pool> pools;
   std::vector<std::int32_t> table;
   for (int h = 0; h < heads; ++h) {
