@@ -14,6 +14,8 @@ namespace kvproof::verify {
 namespace {
 
 constexpr auto unwritten_page_byte = std::byte{0xa5};
+constexpr half_bits unwritten_recent =
+    0x7e00;                     // NaN: shows in the output if it takes part in a sum
 constexpr int spare_pages = 3;  // of the pool, owned by nobody: must not change
 
 std::int64_t most_quantized_tokens(const workload& w) {
@@ -49,8 +51,8 @@ cache_state::cache_state(const workload& w)
   num_quantized.assign(static_cast<std::size_t>(w.heads()), 0);
   num_recent.assign(static_cast<std::size_t>(w.heads()), 0);
   const auto recent = static_cast<std::size_t>(w.heads() * w.recent_capacity * w.head_dim);
-  recent_k.assign(recent, static_cast<half_bits>(poison_word));
-  recent_v.assign(recent, static_cast<half_bits>(poison_word));
+  recent_k.assign(recent, unwritten_recent);
+  recent_v.assign(recent, unwritten_recent);
 }
 
 void cache_state::append(const event& e) {

@@ -20,6 +20,22 @@ constexpr std::array<std::int64_t, 10> boundary_lengths = {0,   1,   15,  16,   
                                                            127, 128, 129, 1000, 1025};
 constexpr std::array<std::int64_t, 5> recent_lengths = {0, 1, 33, 127, 64};
 constexpr std::array<std::int64_t, 4> long_lengths = {4096, 8192, 8193, 20000};
+// 33 splits of the quantized part and the recent part.
+constexpr std::int64_t splits34_tokens = 32 * 2048 + 112, splits34_recent = 5;
+
+// Cases of many pages: how a grid cuts heads into splits.
+struct split_lengths {
+  std::string_view name;
+  int gqa_ratio_64, gqa_ratio_128;
+  std::vector<std::int64_t> quantized, recent;
+};
+const std::array<split_lengths, 2> split_cases = {{
+    // Fewer heads than CTAs, of 9, 5 and 2 splits: several CTAs leave partials of a head, and some
+    // run on into the next head, whose splits may have another length.
+    {"folded", 2, 1, {8192, 9000, 100}, {40, 0, 3}},
+    // As many heads as CTAs: a CTA streams whole heads, two of them of more than 32 pages a warp.
+    {"whole_heads", 1, 2, {0, 9000, 33, 64, 130, 700}, {3, 0, 0, 70, 0, 1}},
+}};
 
 struct decode_shape {
   spec::format_id format;
@@ -32,6 +48,10 @@ struct decode_shape {
 };
 
 constexpr int synthetic_kv_heads = 2;
+
+drawn_shape query_rows(const workload& w) {
+  return {w.batch, 1, std::int64_t{w.kv_heads} * w.gqa_ratio, w.head_dim};
+}
 
 workload build_decode(const decode_shape& s, std::uint64_t seed) {
   const spec::kv_format& format = spec::format_of(s.format);
@@ -61,10 +81,10 @@ workload build_decode(const decode_shape& s, std::uint64_t seed) {
     }
   }
   w.source_tokens = std::max<std::int64_t>(w.source_tokens, 1);
-  w.k = draw(seed, "k", tensor::k, s.regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
-  w.v = draw(seed, "v", tensor::v, s.regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
-  e.q = draw(seed, "q", tensor::q, s.regime, w.batch, 1, std::int64_t{w.kv_heads} * w.gqa_ratio,
-             w.head_dim);
+  const drawn_shape rows{w.batch, w.source_tokens, w.kv_heads, w.head_dim};
+  w.k = draw(seed, "k", tensor::k, s.regime, format, rows);
+  w.v = draw(seed, "v", tensor::v, s.regime, format, rows);
+  e.q = draw(seed, "q", tensor::q, s.regime, format, query_rows(w));
   w.events.push_back(std::move(e));
   return w;
 }
@@ -83,8 +103,9 @@ workload build_quantize(spec::format_id id, int head_dim, value_regime regime, s
   w.softmax_scale = 1;
   w.source_tokens = tokens;
   w.seed = seed;
-  w.k = draw(seed, "k", tensor::k, regime, w.batch, tokens, w.kv_heads, head_dim);
-  w.v = draw(seed, "v", tensor::v, regime, w.batch, tokens, w.kv_heads, head_dim);
+  const drawn_shape rows{w.batch, tokens, w.kv_heads, head_dim};
+  w.k = draw(seed, "k", tensor::k, regime, format, rows);
+  w.v = draw(seed, "v", tensor::v, regime, format, rows);
   const std::int64_t step =
       (piece + format.token_granularity - 1) / format.token_granularity * format.token_granularity;
   for (std::int64_t first = 0; first < tokens; first += step) {
@@ -129,8 +150,10 @@ workload build_stream(const stream_shape& s, std::uint64_t seed) {
   w.source_tokens = *std::ranges::max_element(stream_prompts) + s.steps;
   w.seed = seed;
   const auto regime = value_regime::normal;
-  w.k = draw(seed, "k", tensor::k, regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
-  w.v = draw(seed, "v", tensor::v, regime, w.batch, w.source_tokens, w.kv_heads, w.head_dim);
+  const spec::kv_format& format = spec::format_of(s.format);
+  const drawn_shape rows{w.batch, w.source_tokens, w.kv_heads, w.head_dim};
+  w.k = draw(seed, "k", tensor::k, regime, format, rows);
+  w.v = draw(seed, "v", tensor::v, regime, format, rows);
 
   const auto heads = static_cast<std::size_t>(w.heads());
   const int whole = std::min(s.flush_length, spec::tokens_per_tile);
@@ -152,8 +175,7 @@ workload build_stream(const stream_shape& s, std::uint64_t seed) {
       recent[h] = 0;
       e.from_recent = true;
     }
-    e.q = draw(seed, fmt::format("q {}", step), tensor::q, regime, w.batch, 1,
-               std::int64_t{w.kv_heads} * w.gqa_ratio, w.head_dim);
+    e.q = draw(seed, fmt::format("q {}", step), tensor::q, regime, format, query_rows(w));
     w.events.push_back(std::move(e));
   }
   return w;
@@ -192,9 +214,17 @@ std::vector<test_case> short_cases() {
       }
       for (std::size_t r = 1; r < regimes.size(); ++r) {
         const int g = d == 64 ? 3 : 4;
+        const auto regime = static_cast<value_regime>(r);
+        // Nothing is promised for recent tokens that are not finite.
+        std::vector<std::int64_t> recent = {40, 0, 5};
+        if (regime == value_regime::nonfinite) recent.assign(recent.size(), 0);
+        cases.push_back(
+            decode_case({format.id, d, g, regime, true, {200, 16, 77}, recent}, regimes[r]));
+      }
+      for (const split_lengths& s : split_cases) {
+        const int g = d == 64 ? s.gqa_ratio_64 : s.gqa_ratio_128;
         cases.push_back(decode_case(
-            {format.id, d, g, static_cast<value_regime>(r), true, {200, 16, 77}, {40, 0, 5}},
-            regimes[r]));
+            {format.id, d, g, value_regime::normal, true, s.quantized, s.recent}, s.name));
       }
     }
   }
@@ -235,6 +265,11 @@ std::vector<test_case> long_cases() {
             {id, format.id, [shape](std::uint64_t seed) { return build_decode(shape, seed); }, ""});
       }
     }
+    // More splits than the fold takes at once.
+    const decode_shape deep{format.id,        64, 1, value_regime::normal, true, {splits34_tokens},
+                            {splits34_recent}};
+    cases.push_back({fmt::format("long/{}/d64_g1_splits34", format.name), format.id,
+                     [deep](std::uint64_t seed) { return build_decode(deep, seed); }, ""});
   }
   return cases;
 }

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
+#include <string>
 
 #include "reference/numerics/half.hpp"
 #include "verify/hash.hpp"
@@ -10,8 +12,9 @@
 namespace kvproof::verify {
 namespace {
 
-constexpr std::array<std::string_view, 8> regime_names = {
-    "normal", "sharp", "drift", "tiny", "huge", "constant", "exact_halves", "zero_signs"};
+constexpr std::array<std::string_view, 11> regime_names = {
+    "normal",       "sharp",      "drift", "tiny",  "huge",     "constant",
+    "exact_halves", "zero_signs", "ties",  "least", "nonfinite"};
 
 double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
@@ -25,10 +28,25 @@ double normal(std::uint64_t bits) {
   return sum;
 }
 
-// token, head and channel as far as a regime looks at them.
-double value_of(value_regime regime, tensor t, std::uint64_t bits, std::int64_t token,
-                std::int64_t channel) {
+// A step with 1 to 8 significant bits: so many of its half multiples are fp16 numbers.
+double step_of_group(std::uint64_t group_bits) {
+  const int bits = 1 + static_cast<int>(group_bits % 8);
+  const auto fraction = static_cast<double>(group_bits >> 16 & ((1U << (bits - 1)) - 1));
+  return std::ldexp(1 + std::ldexp(fraction, 1 - bits), static_cast<int>(group_bits / 8 % 7) - 3);
+}
+
+// Where an element stands, as far as a regime looks at it.
+struct element {
+  std::uint64_t bits;        // of its own
+  std::uint64_t group_bits;  // the same for all elements of a quantization group
+  std::int64_t sequence, token, head, channel;
+  int levels;  // highest code
+};
+
+double value_of(value_regime regime, tensor t, const element& e) {
   const bool query = t == tensor::q;
+  const std::uint64_t bits = e.bits;
+  const std::int64_t token = e.token, channel = e.channel;
   switch (regime) {
     case value_regime::normal:
       return normal(bits);
@@ -58,6 +76,41 @@ double value_of(value_regime regime, tensor t, std::uint64_t bits, std::int64_t 
     case value_regime::zero_signs:
       if (query) return bits % 3 == 0 ? -0.0 : normal(bits);
       return bits % 4 == 0 ? -0.0 : bits % 4 == 1 ? 0.0 : bits % 64 == 2 ? 0.001 : 0.0;
+    case value_regime::ties: {
+      if (query) return normal(bits);
+      const auto twice = static_cast<std::uint64_t>(2 * e.levels);
+      const std::uint64_t halves = bits % 8 == 0   ? 0
+                                   : bits % 8 == 1 ? twice
+                                                   : bits / 8 % (twice + 1);
+      const double step = step_of_group(e.group_bits);
+      // In a quarter of the groups the range lies between two steps, half a unit from each.
+      if (halves == 0 && (e.group_bits >> 40) % 4 == 0)
+        return -e.levels * std::ldexp(1.0, std::ilogb(step) - 11);
+      return 0.5 * static_cast<double>(halves) * step;
+    }
+    case value_regime::least: {
+      if (query) return normal(bits);
+      // 0 to 3 whole steps and a part of one.
+      const auto levels = static_cast<std::uint64_t>(e.levels);
+      const std::uint64_t range = e.group_bits % 4 * levels + e.group_bits / 4 % levels;
+      const std::uint64_t units = bits % 8 == 0   ? 0
+                                  : bits % 8 == 1 ? range
+                                                  : bits / 8 % (range + 1);
+      return std::ldexp(static_cast<double>(units) - static_cast<double>(e.group_bits >> 32 & 3),
+                        -24);
+    }
+    case value_regime::nonfinite: {
+      const std::int64_t part = (e.sequence + e.head) % 3;  // both, values only, neither
+      const bool touched = t == tensor::k ? part == 0 : part != 2;
+      // Two tokens of every other tile: else a tile of group16 keys would never be finite.
+      if (query || !touched || (token % 32 != 5 && token % 32 != 13) || bits % 50 != 0)
+        return normal(bits);
+      constexpr double infinity = std::numeric_limits<double>::infinity();
+      const std::uint64_t kind = bits / 50 % 3;
+      return kind == 0   ? infinity
+             : kind == 1 ? -infinity
+                         : std::numeric_limits<double>::quiet_NaN();
+    }
   }
   return 0;
 }
@@ -67,14 +120,30 @@ double value_of(value_regime regime, tensor t, std::uint64_t bits, std::int64_t 
 std::span<const std::string_view> value_regime_names() { return regime_names; }
 
 std::vector<half_bits> draw(std::uint64_t seed, std::string_view name, tensor t,
-                            value_regime regime, std::int64_t batch, std::int64_t tokens,
-                            std::int64_t heads, std::int64_t head_dim) {
+                            value_regime regime, const spec::kv_format& format,
+                            const drawn_shape& shape) {
+  const auto [batch, tokens, heads, head_dim] = shape;
   std::vector<half_bits> x(static_cast<std::size_t>(batch * tokens * heads * head_dim));
+  // A group is a tile of 16 tokens for all formats, and 16 channels where groups are that narrow:
+  // whatever is constant in it is constant in each real group.
+  const bool narrow = format.scales == spec::scale_layout::group16;
+  const std::int64_t tiles = tokens / spec::tokens_per_tile + 1;
+  const std::int64_t groups = narrow ? head_dim / spec::group_size : 1;
+  const std::string group_name = std::string(name) + " group";
+  element e{};
+  e.levels = (1 << (t == tensor::k ? format.key_bits : format.value_bits)) - 1;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
-    const std::int64_t channel = index % head_dim, token = index / (head_dim * heads) % tokens;
-    const double value = value_of(regime, t, hash_index(seed, name, i), token, channel);
-    x[i] = reference::float_to_half(static_cast<float>(value));
+    e.channel = index % head_dim;
+    e.head = index / head_dim % heads;
+    e.token = index / (head_dim * heads) % tokens;
+    e.sequence = index / (head_dim * heads * tokens);
+    e.bits = hash_index(seed, name, i);
+    const std::int64_t group =
+        ((e.sequence * tiles + e.token / spec::tokens_per_tile) * heads + e.head) * groups +
+        (narrow ? e.channel / spec::group_size : 0);
+    e.group_bits = hash_index(seed, group_name, static_cast<std::uint64_t>(group));
+    x[i] = reference::float_to_half(static_cast<float>(value_of(regime, t, e)));
   }
   return x;
 }

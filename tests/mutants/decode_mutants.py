@@ -6,6 +6,9 @@ DECODE = "decode"
 MMA = r"mma\.sync\..*"
 EX2 = r"ex2\.approx\..*"
 MINUS_INFINITY = "0fFF800000"
+BARRIER = r"bar\.sync|barrier\.sync.*"
+NEVER = "setp.ne.u32 {}, 0, 0;"
+ALWAYS = "setp.eq.u32 {}, 0, 0;"
 TRACE_LAYER = "smollm2-135m-instruct/layer09"
 
 
@@ -31,6 +34,11 @@ def rescalings(k):
     return k.op(r"mul\.rn\.f32").in_place()
 
 
+def in_the_fold(k, pattern):
+    """Instructions behind the ticket: the last CTA of a head folds its partials there."""
+    return k.op(pattern).after(k.op(r"atom\..*"))
+
+
 # Masks and lengths.
 
 @mutant(DECODE, on=[k8v4(64, 3), k4v2(128, 7)], case="boundaries", expect=failed("out"))
@@ -50,6 +58,12 @@ def tail_mask_missing(k):
 def recent_mask_off_by_one(k):
     """The first slot behind the end of the fp16 recent part counts as a token."""
     off_by_one(k.op(r"setp\.(lt|ge)\.s32").reading(num_recent(k)).read_by(k.op(r"bra|selp\..*")))
+
+
+@mutant(DECODE, on=[k8v4(64, 3), int2(128, 4)], case="boundaries", expect=failed("out"))
+def recent_values_behind_the_end(k):
+    """Values of slots behind the end of the recent part are read, not +0: a probability of 0 times whatever is there."""
+    k.op("bra").nearest_before(k.loads_through("recent_v")).drop()
 
 
 @mutant(DECODE, on=[k8v4(64, 3)], case="boundaries", expect=failed("scores"))
@@ -72,6 +86,28 @@ def page_id_of_another_page(k):
     """The id of a warp's first page serves for all its pages: the register that holds 32 ids is read at lane 0."""
     k.op(r"shfl\.sync\.idx\.b32").reading(k.copies(k.loads_through("page_table"))).rewrite(
         lambda o: f"shfl.sync.idx.b32 {o[0]}, {o[1]}, 0, {o[3]}, {o[4]};")
+
+
+@mutant(DECODE, on=[k4v2(64, 1), k8v4(128, 2)], case="whole_heads", expect=failed("out"))
+def page_ids_not_reloaded(k):
+    """The ids of a warp's first 32 pages of a head serve again for the next 32."""
+    k.op(r"setp\.(ne|eq)\.s32").reading(k.op(r"and\.b32").text(", 31$").after(k.op(r"bar\.warp\.sync"))).rewrite(
+        lambda o: ALWAYS.format(o[0]))
+
+
+@mutant(DECODE, on=[k4v2(128, 1), int2(128, 1)], case="folded", expect=failed("out"))
+def producer_enters_the_next_head_at_split_1(k):
+    """The ids asked for ahead of the next head are those of its second split."""
+    ids, lengths = k.loads_through("page_table"), k.loads_through("num_quantized")
+    of_the_first_head = ids.nth(1)  # mended
+    move_address(ids.nearest_after(lengths.after(of_the_first_head)), 4 * 16)
+
+
+@mutant(DECODE, on=[k8v4(128, 1), k4v2(64, 2)], case="folded", expect=failed("out"))
+def split_length_guessed(k):
+    """A CTA that begins inside a head takes its first ids where the longest head's split would begin."""
+    k.op(r"setp\.ne\.s32").reading(k.op(r"selp\.b32").text(", 16, 32, ")).before(
+        k.loads_through("page_table").nth(1)).rewrite(lambda o: NEVER.format(o[0]))
 
 
 @mutant(DECODE, on=[k4v2(64, 1)], case="boundaries", expect=fault("past the end|no allocation|before the"))
@@ -161,6 +197,12 @@ def exchange_misses_its_last_step(k):
         lambda o: f"mov.f32 {o[0]}, {o[1]};")
 
 
+@mutant(DECODE, on=[k8v4(64, 3), int2(128, 4)], case="nonfinite", expect=failed("state"))
+def maximum_takes_nan(k):
+    """A score that is NaN makes the maximum NaN; the contract's maximum ignores it."""
+    k.op(r"max\.f32").edit(r"max\.f32", "max.NaN.f32")
+
+
 @mutant(DECODE, on=[k8v4(64, 3), k4v2(64, 3), int2(64, 3)], case="sharp", expect=failed("out"))
 def probabilities_truncated(k):
     """Probabilities become fp16 by truncation."""
@@ -186,13 +228,14 @@ def score_not_contracted(k):
         lambda o: f"mul.rn.f32 %mutant, {o[1]}, {o[2]};\n\tadd.rn.f32 {o[0]}, %mutant, {o[3]};")
 
 
-@mutant(DECODE, on=[k4v2(128, 4)], case="sharp", expect=failed("out"))
+@mutant(DECODE, on=[k4v2(128, 4), k8v4(64, 3)], case="sharp", expect=failed("out"))
 def channels_in_another_order(k):
-    """The first two k16 steps of a dot product change places."""
+    """The first two k16 steps of a tile's dot products change places."""
     steps = k.op(MMA).after(k.op(r"mbarrier\.try_wait.*"))
-    first, second = steps.nth(0).require()[0], steps.nth(1).require()[0]
-    k.lines[second.number] += f"\n{k.lines[first.number]}"
-    steps.nth(0).drop()
+    first = steps.nth(0)
+    second = steps.reading(first).nth(1)
+    k.lines[second.require()[0].number] += f"\n{k.lines[first.require()[0].number]}"
+    first.drop()
 
 
 @mutant(DECODE, on=[int2(128, 4), k8v4(64, 3)], case="sharp", expect=failed("out"))
@@ -211,7 +254,28 @@ def last_strand_not_merged(k):
     k.op(r"min\.s32").text(r", 4$").edit(", 4;", ", 3;")
 
 
-@mutant(DECODE, on=[k4v2(128, 4), int2(64, 3)], case="sharp", expect=failed("out"))
+@mutant(DECODE, on=[k4v2(128, 1), int2(64, 2)], case="folded", expect=failed("out"))
+def maximum_of_partials_misses_a_step(k):
+    """The prefix maximum over the partials of a head leaves out its second step, of distance 2."""
+    in_the_fold(k, r"max\.f32").reading(k.copies(k.op(r"shfl\.sync\.up\.b32"))).nth(1).drop()
+
+
+@mutant(DECODE, on=[k8v4(128, 1), k4v2(64, 2)], case="folded", expect=failed("out"))
+def ninth_partial_not_loaded(k):
+    """The first eight partials of a head serve again as the next eight."""
+    written = k.op(BARRIER).after(in_the_fold(k, r"st\.shared\.f32")).nth(0)
+    k.op(r"setp\.eq\.s32").text(", 0$").after(written).read_by(k.op("bra")).nth(0).rewrite(
+        lambda o: ALWAYS.format(o[0]))
+
+
+@mutant(DECODE, on=[k4v2(64, 1)], case="long/k4v2/d64_g1_splits34", expect=failed("out"))
+def maximum_of_the_first_32_partials_forgotten(k):
+    """The maximum of the first 32 partials is not carried into the next 32."""
+    in_the_fold(k, r"max\.f32").reading(k.copies(in_the_fold(k, r"shfl\.sync\.idx\.b32"))).rewrite(
+        lambda o: f"mov.f32 {o[0]}, {o[1]};")
+
+
+@mutant(DECODE, on=[k4v2(128, 1), int2(64, 2)], case="folded", expect=failed("out"))
 def partials_merged_the_other_way(k):
     """A partial is merged as fma(o2, b, o1 * a) instead of fma(o1, a, o2 * b)."""
     k.declare(".reg .f32 %mutant;")
@@ -221,15 +285,15 @@ def partials_merged_the_other_way(k):
                   f"\tfma.rn.f32 {o[0]}, {products[o[3]][1]}, {products[o[3]][2]}, %mutant;")
 
 
-@mutant(DECODE, on=[k4v2(128, 4), k8v4(64, 3)], case="sharp", expect=failed("out"))
+@mutant(DECODE, on=[k4v2(128, 1), int2(64, 2)], case="folded", expect=failed("out"))
 def last_arriver_miscounts(k):
     """Nobody believes to be the last CTA of a head, so nobody folds the partials."""
     k.op(r"add\.[su]32").reading(k.op(r"atom\..*")).append(lambda o: f"add.s32 {o[0]}, {o[0]}, -1;")
 
 
-@mutant(DECODE, on=[int2(64, 3)], case=f"minikv-2bit/{TRACE_LAYER}", expect=failed("out"))
+@mutant(DECODE, on=[int2(64, 3)], case=f"minikv-2bit/{TRACE_LAYER}", expect=failed("workspace tickets"))
 def ticket_not_reset(k):
-    """The last CTA leaves its ticket behind: the next launch never completes a head."""
+    """The last CTA leaves its ticket behind: the next launch would never complete a head."""
     k.op(r"st\.global\.[ub]32").at(k.derived(k.param("tickets"))).after(k.op(r"atom\..*")).drop()
 
 
@@ -258,22 +322,22 @@ def too_many_bytes_expected(k):
 @mutant(DECODE, on=[k8v4(64, 3), int2(128, 4)], case="boundaries", expect=failed("out"))
 def merge_before_strands_are_written(k):
     """No barrier between the warps' writes of their strands and the merge that reads them."""
-    k.op(r"bar\.sync|barrier\.sync.*").after(k.op(r"st\.shared\.f32")).nth(0).drop()
+    k.op(BARRIER).after(k.op(r"st\.shared\.f32")).nth(0).drop()
 
 
 @mutant(DECODE, on=[k4v2(128, 4)], case="boundaries", expect=failed("out"))
 def strands_written_before_they_are_read(k):
     """No barrier before the next split's strands overwrite those of the last."""
-    k.op(r"bar\.sync|barrier\.sync.*").before(k.op(r"st\.shared\.f32").nth(0)).nth(-1).drop()
+    k.op(BARRIER).before(k.op(r"st\.shared\.f32").nth(0)).nth(-1).drop()
 
 
-@mutant(DECODE, on=[k8v4(64, 3), k4v2(128, 4)], case="sharp", expect=failed("out"))
-def next_head_overtakes(k):
-    """No barrier between a CTA's last reads for one head and its first writes for the next."""
-    k.op(r"bar\.sync|barrier\.sync.*").nth(0).drop()
+@mutant(DECODE, on=[k8v4(64, 3), int2(128, 4)], case="sharp", expect=failed("out"))
+def queries_read_before_they_are_written(k):
+    """No barrier between the warps' writes of the queries to shared memory and their reads."""
+    k.op(BARRIER).after(k.op(r"st\.shared\.v2\.[bu]32")).nth(0).drop()
 
 
-@mutant(DECODE, on=[int2(64, 3)], case="sharp", expect=failed("out"))
+@mutant(DECODE, on=[int2(64, 3), k8v4(64, 3)], case="sharp", expect=failed("out"))
 def factors_read_before_they_are_written(k):
     """No barrier between the factors of the fold and the threads that use them."""
-    k.op(r"bar\.sync|barrier\.sync.*").nth(-1).drop()
+    k.op(BARRIER).after(in_the_fold(k, r"st\.shared\.f32")).nth(0).drop()

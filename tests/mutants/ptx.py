@@ -8,7 +8,7 @@ import re
 
 REGISTER = re.compile(r"%[a-z]+\d+\b")
 STATEMENT = re.compile(
-    r"^\s*\{?\s*(?P<guard>@!?%p\d+\s+)?(?P<opcode>[a-z][\w.:]*)\s+(?P<operands>.*?);\s*\}?\s*$")
+    r"^\s*\{?\s*(?P<guard>@!?%p\d+\s+)?(?P<opcode>[a-z][\w.:]*)(?:\s+(?P<operands>.*?))?;\s*\}?\s*$")
 WRITES_NOTHING = re.compile(r"^(st|red|bar|bra|ret|membar|fence|cp|prefetch|mbarrier\.(init|inval|arrive|expect))\b")
 INTEGER_ARITHMETIC = re.compile(
     r"^(add|sub|mul|mad|shl|shr|and|or|xor|min|max|neg|selp|cvt|cvta|mov|div|rem)\..*[subx](16|32|64)$")
@@ -23,7 +23,7 @@ class Instruction:
     def __init__(self, number, match):
         self.number = number  # of its line
         self.opcode = match["opcode"]
-        self.operands = match["operands"]
+        self.operands = match["operands"] or ""
         if self.operands.startswith("{"):
             target, _, rest = self.operands[1:].partition("}")
         else:
@@ -80,6 +80,16 @@ class Selection:
     def before(self, other):
         last = other.require()[-1].number
         return self._narrowed(lambda i: i.number < last, f"before [{other.how}]")
+
+    def nearest_before(self, other):
+        """For each of `other` the last of these in front of it."""
+        found = {max((i.number for i in self.chosen if i.number < o.number), default=None) for o in other.require()}
+        return self._narrowed(lambda i: i.number in found, f"nearest before [{other.how}]")
+
+    def nearest_after(self, other):
+        """For each of `other` the first of these behind it."""
+        found = {min((i.number for i in self.chosen if i.number > o.number), default=None) for o in other.require()}
+        return self._narrowed(lambda i: i.number in found, f"nearest after [{other.how}]")
 
     def nth(self, n):
         """The n-th, from 0; negative from the end."""

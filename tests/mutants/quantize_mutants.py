@@ -3,12 +3,42 @@ one is lost, find the instruction that the docstring speaks of and say again how
 from mutant import exchange_fields, failed, fault, int2, k4v2, k8v4, move_address, mutant
 
 QUANTIZE = "quantize"
-TO_INTEGER = r"cvt\.rni\.[su]32\.f32"
+ROUNDING_SHIFT = "0f4B400000"  # 1.5 * 2^23: adding it rounds to an integer
+HALF_FROM_FLOAT = r"cvt\.rn\.f16\.f32"
+NEVER = "setp.ne.u32 {}, 0, 0;"
 
 
-def levels(k):
-    """Instructions that limit a quotient to the highest code."""
-    return k.op(r"min\.f32").read_by(k.op(TO_INTEGER))
+def roundings(k):
+    """Additions that turn a quotient into a code."""
+    return k.op(r"add\.rn\.f32").reading(k.op(r"mov\.f32").text(ROUNDING_SHIFT))
+
+
+def round_by(k, mode, more):
+    """Rounds a quotient plus `more` in another mode before the shift is added."""
+    k.declare(".reg .f32 %mutant;\n\t.reg .b32 %mutant_code;")
+    roundings(k).rewrite(
+        lambda o: f"add.rn.f32 %mutant, {o[1]}, {more};\n\tcvt.{mode}.s32.f32 %mutant_code, %mutant;\n"
+                  f"\tcvt.rn.f32.s32 %mutant, %mutant_code;\n\tadd.rn.f32 {o[0]}, %mutant, {o[2]};")
+
+
+def quotients(k):
+    """(x - zero) * high + (x - zero) * low."""
+    differences = k.op(r"sub\.rn\.f32")
+    return k.op(r"fma\.rn\.f32").reading(differences).reading(k.op(r"mul\.rn\.f32").reading(differences))
+
+
+def steps(k):
+    """The last fma of range / (2^b - 1); its result becomes the scale in fp16."""
+    return k.op(r"fma\.rn\.f32").reading(k.op(r"fma\.rn\.f32")).read_by(k.op(HALF_FROM_FLOAT))
+
+
+def scales(k):
+    return k.op(HALF_FROM_FLOAT).reading(steps(k))
+
+
+def first_touches(k):
+    """The comparison that says whether a page's slot 0 is written: then all of it is."""
+    return k.op(r"setp\.(lt|gt)\.s32").reading(k.derived(k.loads_through("first_token"))).text(r", [01]$").nth(0)
 
 
 # The quantizer.
@@ -16,62 +46,90 @@ def levels(k):
 @mutant(QUANTIZE, on=[k8v4(64), int2(64)], case="normal_pieces144", expect=failed("pages", "code"))
 def codes_truncated(k):
     """A code is the quotient's integer part, not the nearest integer."""
-    k.op(TO_INTEGER).edit(r"cvt\.rni", "cvt.rzi")
+    round_by(k, "rzi", "0f00000000")
 
 
 @mutant(QUANTIZE, on=[k4v2(128), int2(64)], case="exact_halves_pieces144", expect=failed("pages", "code"))
 def ties_upwards(k):
     """Exact halves round up, not to even."""
-    k.declare(".reg .f32 %mutant;")
-    k.op(TO_INTEGER).rewrite(lambda o: f"add.rn.f32 %mutant, {o[1]}, 0f3F000000;\n\tcvt.rmi.s32.f32 {o[0]}, %mutant;")
+    round_by(k, "rmi", "0f3F000000")
 
 
 @mutant(QUANTIZE, on=[k8v4(128), k4v2(64)], case="normal_pieces144", expect=failed("pages", "scale"))
 def scale_truncated(k):
     """The scale becomes fp16 by truncation."""
-    k.op(r"cvt\.rn\.f16\.f32").reading(k.op(r"div\.rn\.f32")).edit(r"cvt\.rn", "cvt.rz")
+    scales(k).edit(r"cvt\.rn", "cvt.rz")
+
+
+@mutant(QUANTIZE, on=[k8v4(64), k4v2(128)], case="ties_pieces144", expect=failed("pages"))
+def step_not_corrected(k):
+    """The scale is range * RN(1 / (2^b - 1)), without the correction by the remainder."""
+    steps(k).rewrite(lambda o: f"mov.f32 {o[0]}, {o[3]};")
 
 
 @mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="normal_pieces144", expect=failed("pages", "code"))
 def codes_against_the_unrounded_scale(k):
     """Codes are computed with the fp32 scale, not with the stored fp16 one."""
-    scales = {o[0]: o[1] for o in k.operands(k.op(r"cvt\.rn\.f16\.f32").reading(k.op(r"div\.rn\.f32")))}
-    k.op(r"cvt\.f32\.f16").reading(k.op(r"cvt\.rn\.f16\.f32").reading(k.op(r"div\.rn\.f32"))).rewrite(
-        lambda o: f"mov.f32 {o[0]}, {scales[o[1]]};")
+    unrounded = {o[0]: o[1] for o in k.operands(scales(k))}
+    k.op(r"cvt\.f32\.f16").reading(scales(k)).rewrite(lambda o: f"mov.f32 {o[0]}, {unrounded[o[1]]};")
 
 
-@mutant(QUANTIZE, on=[k4v2(128), k8v4(64)], case="normal_pieces144", expect=failed("pages", "code"))
+@mutant(QUANTIZE, on=[k4v2(128), k8v4(64), int2(64), int2(128)], case="ties_pieces144",
+        expect=failed("pages", "code"))
 def multiplication_by_the_reciprocal(k):
-    """(x - zero) * (1 / scale) for (x - zero) / scale."""
-    k.declare(".reg .f32 %mutant;")
-    k.op(r"div\.rn\.f32").read_by(levels(k)).rewrite(
-        lambda o: f"rcp.rn.f32 %mutant, {o[2]};\n\tmul.rn.f32 {o[0]}, {o[1]}, %mutant;")
+    """(x - zero) * RN(1 / scale) for (x - zero) / scale: the low part of the reciprocal is not added."""
+    quotients(k).rewrite(lambda o: f"mul.rn.f32 {o[0]}, {o[1]}, {o[2]};")
 
 
 @mutant(QUANTIZE, on=[k8v4(64), k4v2(64)], case="normal_pieces144", expect=failed("pages", "scale"))
 def range_divided_by_two_to_the_b(k):
     """The scale is range / 2^b instead of range / (2^b - 1)."""
     k.declare(".reg .f32 %mutant;")
-    k.op(r"div\.rn\.f32").read_by(k.op(r"cvt\.rn\.f16\.f32")).rewrite(
-        lambda o: f"add.rn.f32 %mutant, {o[2]}, 0f3F800000;\n\tdiv.rn.f32 {o[0]}, {o[1]}, %mutant;")
+    steps(k).append(lambda o: f"add.rn.f32 %mutant, {o[2]}, 0f3F800000;\n\tdiv.rn.f32 {o[0]}, {o[0]}, %mutant;")
 
 
 @mutant(QUANTIZE, on=[k8v4(64), k4v2(128)], case="tiny_pieces144", expect=failed("pages"))
 def clamp_missing(k):
     """A quotient above the highest code (a subnormal scale was rounded down) spills into the neighbour's bits."""
-    levels(k).rewrite(lambda o: f"mov.f32 {o[0]}, {o[1]};")
+    k.op(r"min\.f32").reading(quotients(k)).rewrite(lambda o: f"mov.f32 {o[0]}, {o[1]};")
+
+
+@mutant(QUANTIZE, on=[int2(64), k4v2(128)], case="least_pieces144", expect=failed("pages"))
+def quotients_limited_at_the_least_scale_alone(k):
+    """Groups with a scale of 2 units of 2^-24 and more take the path without a limit."""
+    k.op(r"setp\.lt\.u32").text(r", (3|15|255)$").read_by(k.op(r"or\.pred")).edit(r", (3|15|255);", ", 1;")
 
 
 @mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="constant_pieces144", expect=failed("pages"))
 def zero_scale_not_tested(k):
     """A constant group is divided by its scale of 0."""
-    k.op(r"setp\.(eq|equ|ne|neu)\.f32").text("0f00000000").rewrite(lambda o: f"setp.ne.u32 {o[0]}, 0, 0;")
+    k.op(r"setp\.(eq|ne)\.s16").reading(scales(k)).rewrite(lambda o: NEVER.format(o[0]))
+
+
+# Groups that are not finite.
+
+@mutant(QUANTIZE, on=[k8v4(128), int2(64)], case="nonfinite_pieces144", expect=failed("pages", "0x7fff"))
+def infinity_in_the_scale(k):
+    """A group with an infinity stores what the arithmetic makes of it, not the NaN of the contract."""
+    k.op(r"setp\.geu\.f32").text("0f7F800000").rewrite(lambda o: NEVER.format(o[0]))
+
+
+@mutant(QUANTIZE, on=[k4v2(64), int2(128)], case="nonfinite_pieces144", expect=failed("pages"))
+def nan_ignored(k):
+    """The extremes of a group are those of its numbers: a NaN among them is not seen."""
+    k.op(r"(min|max)\.NaN\.f16x2").edit(r"\.NaN", "")
+
+
+@mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="nonfinite_pieces144", expect=failed("pages", "code"))
+def codes_of_a_group_with_nan(k):
+    """A group that is not finite gets the codes of its quotients, not 0."""
+    k.op(r"setp\.(eq|equ|ne|neu)\.f32").text("0f00000000").rewrite(lambda o: NEVER.format(o[0]))
 
 
 @mutant(QUANTIZE, on=[k8v4(128), k4v2(64)], case="normal_pieces144", expect=failed("pages", "scale"))
 def minimum_and_maximum_swapped(k):
     """The exchange between lanes takes the maximum of the minima."""
-    k.op(r"min\.f32").reading(k.copies(k.op(r"shfl\.sync\.bfly\.b32"))).edit(r"min\.f32", "max.f32")
+    k.op(r"min\.NaN\.f16x2").reading(k.op(r"shfl\.sync\.bfly\.b32")).edit(r"min\.", "max.")
 
 
 @mutant(QUANTIZE, on=[k4v2(64), int2(64)], case="zero_signs_pieces144", expect=failed("pages"))
@@ -83,7 +141,13 @@ def negative_zero_stored(k):
 @mutant(QUANTIZE, on=[k8v4(64)], case="normal_pieces144", expect=failed("pages", "scale"))
 def scale_and_zero_swapped(k):
     """Scale and zero of a token change places in the page."""
-    k.op(r"st\.shared\.v4\.[bu]16").edit(r"\{(\S+), (\S+), ", r"{\2, \1, ")
+    k.op(r"st\.global\.[bu]32").prepend(lambda o: f"shf.l.wrap.b32 {o[1]}, {o[1]}, {o[1]}, 16;")
+
+
+@mutant(QUANTIZE, on=[k4v2(128), k8v4(64)], case="normal_pieces144", expect=failed("pages"))
+def scale_of_the_first_lane(k):
+    """All tokens of a unit get their codes by the step of the token of lane 0."""
+    k.op(r"shfl\.sync\.idx\.b32").rewrite(lambda o: f"shfl.sync.idx.b32 {o[0]}, {o[1]}, 0, {o[3]}, {o[4]};")
 
 
 # Reading and placing tokens.
@@ -91,7 +155,19 @@ def scale_and_zero_swapped(k):
 @mutant(QUANTIZE, on=[k4v2(128), int2(64)], case="normal_pieces144", expect=failed("pages"))
 def keys_quantized_as_values(k):
     """Values are read through the pointer of the keys."""
-    exchange_fields(k, "v", "k")
+    k.op(r"add\.s64").in_place().text(", 8$").drop()
+
+
+@mutant(QUANTIZE, on=[k4v2(128), k8v4(64)], case="normal_pieces144", expect=failed("pages", "code"))
+def values_not_transposed(k):
+    """Values are read from shared memory in the order of keys."""
+    k.op(r"ldmatrix\..*\.trans\..*").edit(r"\.trans", "")
+
+
+@mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="normal_pieces144", expect=failed("pages"))
+def rows_read_before_they_have_arrived(k):
+    """The copies to shared memory are not waited for."""
+    k.op(r"cp\.async\.wait_all").drop()
 
 
 @mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="normal_pieces23", expect=failed("pages"))
@@ -115,32 +191,29 @@ def page_of_the_next_table_entry(k):
 @mutant(QUANTIZE, on=[k8v4(64), k4v2(128), int2(128)], case="normal_pieces23", expect=failed("pages", "padding"))
 def first_touch_leaves_old_bytes(k):
     """Slots behind the last token of a fresh page keep what was there before."""
-    k.op(r"st\.shared\.v4\.[bu]32").drop()
+    first_touches(k).edit(r", [01];", ", -1000;")
+
+
+@mutant(QUANTIZE, on=[k8v4(64), k4v2(128), int2(128)], case="normal_pieces23", expect=failed("pages"))
+def slots_behind_the_end_get_a_token(k):
+    """Slots behind the last token of a fresh page get the codes of a token, not zero bytes."""
+    k.op(r"cp\.async\.cg\..*").edit(r", %r\d+;", ", 16;")
 
 
 @mutant(QUANTIZE, on=[k8v4(64), k4v2(64), int2(128)], case="normal_pieces23", expect=failed("pages"))
 def append_rewrites_the_page(k):
     """An append into a page that holds tokens already stores the whole page and wipes them."""
-    k.op(r"setp\.(lt|gt|eq|ne)\.s32").reading(k.derived(k.loads_through("first_token"))).text(r", [01]$").after(
-        k.op(r"bar\.sync").nth(1)).edit(r", [01];", ", 1000;")
+    first_touches(k).edit(r", [01];", ", 1000;")
 
 
 @mutant(QUANTIZE, on=[k4v2(64), int2(128)], case="normal_pieces144", expect=failed("pages", "code"))
 def code_in_the_wrong_field(k):
-    """The second code of a half is shifted by one bit too few."""
-    k.op(r"shl\.b32").read_by(k.op(r"or\.b32")).reading(k.op(r"ld\.shared\.u8")).edit(
+    """Codes are shifted by one bit too few."""
+    k.op(r"shl\.b32").reading(k.op(r"mov\.b32").reading(roundings(k))).edit(
         r", (\d+);", lambda m: f", {int(m[1]) - 1};")
 
 
-# Synchronisation.
-
-@mutant(QUANTIZE, on=[k8v4(64), int2(64)], case="normal_pieces144", expect=failed("pages"))
-def codes_written_before_the_scratch_is_cleared(k):
-    """No barrier between clearing the scratch and the first codes."""
-    k.op(r"bar\.sync").nth(0).drop()
-
-
-@mutant(QUANTIZE, on=[k4v2(128), int2(128)], case="normal_pieces144", expect=failed("pages"))
-def codes_gathered_before_they_are_written(k):
-    """No barrier between the codes and the threads that pack them."""
-    k.op(r"bar\.sync").nth(1).drop()
+@mutant(QUANTIZE, on=[int2(64), int2(128)], case="normal_pieces144", expect=failed("pages", "code"))
+def fields_not_moved(k):
+    """The exchange of fields between eight lanes keeps each field in its place of the word."""
+    k.op(r"shf\.l\.wrap\.b32").rewrite(lambda o: f"mov.b32 {o[0]}, {o[1]};")

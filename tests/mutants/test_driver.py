@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import decode_mutants  # noqa: E402,F401
-import quantize_mutants  # noqa: E402,F401
+import quantize_mutants  # noqa: E402
 import mutant as definitions  # noqa: E402
 import ptx  # noqa: E402
 import run_mutants  # noqa: E402
@@ -90,6 +90,15 @@ class Reading(unittest.TestCase):
     def test_braces_around_a_statement(self):
         self.assertEqual([i.writes for i in kernel().op(r"cvt\.f32\.f16").chosen], [{"%f1"}])
 
+    def test_statements_without_operands_are_instructions(self):
+        self.assertEqual(lines_of(kernel().op("ret")), ["ret;"])
+
+    def test_neighbours_in_the_order_of_the_text(self):
+        k = kernel()
+        self.assertEqual(lines_of(k.op(r"ld\..*").nearest_before(k.op(r"setp\..*"))), ["ld.global.u32 %r4, [%rd3];"])
+        self.assertEqual(lines_of(k.op(r"ld\..*").nearest_after(k.op(r"shl\..*"))), ["ld.global.u32 %r3, [%rd6+4];"])
+        self.assertEqual(k.op(r"ld\..*").nearest_after(k.op("ret")).chosen, [])
+
     def test_operands_split_at_top_level_only(self):
         self.assertEqual(ptx.split_operands("{%f1, %f2}, [%r1+4], %r2|%p1"), ["{%f1, %f2}", "[%r1+4]", "%r2|%p1"])
 
@@ -142,7 +151,7 @@ class Driving(unittest.TestCase):
 
     @staticmethod
     def truncate(k):
-        k.op(r"cvt\.rni\.[su]32\.f32").edit("rni", "rzi")
+        quantize_mutants.round_by(k, "rzi", "0f00000000")
 
     def test_a_killed_mutant_is_good(self):
         code, text = self.outcome(self.truncate, definitions.failed("pages"))
@@ -170,7 +179,7 @@ class Driving(unittest.TestCase):
         self.assertEqual(self.outcome(lambda k: None, definitions.failed("pages"))[0], 1)
 
     def test_text_that_is_no_ptx_is_not_a_killed_mutant(self):
-        code, text = self.outcome(lambda k: k.op(r"bar\.sync").nth(0).rewrite(lambda o: "no_such_opcode %r1;"),
+        code, text = self.outcome(lambda k: k.op("ret").nth(0).rewrite(lambda o: "no_such_opcode %r1;"),
                                   definitions.failed("pages"))
         self.assertEqual(code, 1, text)
 
