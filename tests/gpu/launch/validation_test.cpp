@@ -311,7 +311,7 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   BOOST_TEST(dev.synchronizations == 0);
   BOOST_TEST(dev.entry == "decode_k8v4_d128_g4_kernel");
   BOOST_TEST(dev.shape.block.x == 128u);
-  BOOST_TEST(dev.shape.grid.x == 20u);  // 10 multiprocessors x 2 CTAs, of 54 work items
+  BOOST_TEST(dev.shape.grid.x == 18u);  // 20 fit, 54 splits: 3 each
   decode_params p{};
   BOOST_REQUIRE(dev.params.size() == sizeof p);
   std::memcpy(&p, dev.params.data(), sizeof p);
