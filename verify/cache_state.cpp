@@ -14,9 +14,8 @@ namespace kvproof::verify {
 namespace {
 
 constexpr auto unwritten_page_byte = std::byte{0xa5};
-constexpr half_bits unwritten_recent =
-    0x7e00;                     // NaN: shows in the output if it takes part in a sum
-constexpr int spare_pages = 3;  // of the pool, owned by nobody: must not change
+constexpr half_bits unwritten_recent = 0x7e00;  // NaN: shows if it takes part in a sum
+constexpr int spare_pages = 3;                  // of the pool, owned by nobody: must not change
 
 std::int64_t most_quantized_tokens(const workload& w) {
   std::vector<std::int64_t> total(static_cast<std::size_t>(w.heads()));

@@ -4,7 +4,7 @@ from mutant import exchange_fields, failed, fault, int2, k4v2, k8v4, move_addres
 
 QUANTIZE = "quantize"
 ROUNDING_SHIFT = "0f4B400000"  # 1.5 * 2^23: adding it rounds to an integer
-HALF_FROM_FLOAT = r"cvt\.rn\.f16\.f32"
+HALVES_FROM_FLOATS = r"cvt\.rn\.f16x2\.f32"
 NEVER = "setp.ne.u32 {}, 0, 0;"
 
 
@@ -29,16 +29,18 @@ def quotients(k):
 
 def steps(k):
     """The last fma of range / (2^b - 1); its result becomes the scale in fp16."""
-    return k.op(r"fma\.rn\.f32").reading(k.op(r"fma\.rn\.f32")).read_by(k.op(HALF_FROM_FLOAT))
+    return k.op(r"fma\.rn\.f32").reading(k.op(r"fma\.rn\.f32")).read_by(k.op(HALVES_FROM_FLOATS))
 
 
 def scales(k):
-    return k.op(HALF_FROM_FLOAT).reading(steps(k))
+    """The conversions of a zero and a scale to a pair of halves."""
+    return k.op(HALVES_FROM_FLOATS).reading(steps(k))
 
 
 def first_touches(k):
-    """The comparison that says whether a page's slot 0 is written: then all of it is."""
-    return k.op(r"setp\.(lt|gt)\.s32").reading(k.derived(k.loads_through("first_token"))).text(r", [01]$").nth(0)
+    """The comparisons that say whether a page's slot 0 is written: then all of it is."""
+    first_slots = k.op(r"sub\.s32").reading(k.loads_through("first_token"))
+    return k.op(r"setp\.(lt|gt)\.s32").reading(first_slots).text(r", [01]$")
 
 
 # The quantizer.
@@ -70,8 +72,10 @@ def step_not_corrected(k):
 @mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="normal_pieces144", expect=failed("pages", "code"))
 def codes_against_the_unrounded_scale(k):
     """Codes are computed with the fp32 scale, not with the stored fp16 one."""
-    unrounded = {o[0]: o[1] for o in k.operands(scales(k))}
-    k.op(r"cvt\.f32\.f16").reading(scales(k)).rewrite(lambda o: f"mov.f32 {o[0]}, {unrounded[o[1]]};")
+    unrounded = {o[0]: o[2] for o in k.operands(scales(k))}
+    halves = k.op(r"cvt\.u16\.u32").reading(scales(k))
+    step = {o[0]: unrounded[o[1]] for o in k.operands(halves)}
+    k.op(r"cvt\.f32\.f16").reading(halves).rewrite(lambda o: f"mov.f32 {o[0]}, {step[o[1]]};")
 
 
 @mutant(QUANTIZE, on=[k4v2(128), k8v4(64), int2(64), int2(128)], case="ties_pieces144",
@@ -103,7 +107,8 @@ def quotients_limited_at_the_least_scale_alone(k):
 @mutant(QUANTIZE, on=[k8v4(64), int2(128)], case="constant_pieces144", expect=failed("pages"))
 def zero_scale_not_tested(k):
     """A constant group is divided by its scale of 0."""
-    k.op(r"setp\.(eq|ne)\.s16").reading(scales(k)).rewrite(lambda o: NEVER.format(o[0]))
+    scale = k.op(r"and\.b32").reading(scales(k)).text(", 65535$")
+    k.op(r"setp\.eq\.s32").reading(scale).text(", 0$").rewrite(lambda o: NEVER.format(o[0]))
 
 
 # Groups that are not finite.
@@ -111,7 +116,7 @@ def zero_scale_not_tested(k):
 @mutant(QUANTIZE, on=[k8v4(128), int2(64)], case="nonfinite_pieces144", expect=failed("pages", "0x7fff"))
 def infinity_in_the_scale(k):
     """A group with an infinity stores what the arithmetic makes of it, not the NaN of the contract."""
-    k.op(r"setp\.geu\.f32").text("0f7F800000").rewrite(lambda o: NEVER.format(o[0]))
+    k.op(r"selp\.b32").reading(scales(k)).rewrite(lambda o: f"mov.b32 {o[0]}, {o[1]};")
 
 
 @mutant(QUANTIZE, on=[k4v2(64), int2(128)], case="nonfinite_pieces144", expect=failed("pages"))
@@ -197,7 +202,7 @@ def first_touch_leaves_old_bytes(k):
 @mutant(QUANTIZE, on=[k8v4(64), k4v2(128), int2(128)], case="normal_pieces23", expect=failed("pages"))
 def slots_behind_the_end_get_a_token(k):
     """Slots behind the last token of a fresh page get the codes of a token, not zero bytes."""
-    k.op(r"cp\.async\.cg\..*").edit(r", %r\d+;", ", 16;")
+    k.op(r"cp\.async\.cg\..*").text(r", %r\d+$").edit(r", %r\d+;", ", 16;")
 
 
 @mutant(QUANTIZE, on=[k8v4(64), k4v2(64), int2(128)], case="normal_pieces23", expect=failed("pages"))

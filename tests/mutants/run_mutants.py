@@ -23,9 +23,6 @@ import mutant as definitions  # noqa: E402
 import ptx  # noqa: E402
 
 TIMEOUT_S = 120
-TO_ANCHOR = {"scale_truncated", "step_not_corrected", "codes_against_the_unrounded_scale", "range_divided_by_two_to_the_b",
-             "zero_scale_not_tested", "infinity_in_the_scale", "slots_behind_the_end_get_a_token",
-             "append_rewrites_the_page"}
 
 
 class Modules:
@@ -129,19 +126,11 @@ def run_all(arguments, modules, mutants, out=print):
     with ThreadPoolExecutor(arguments.jobs) as pool:
         rows = list(pool.map(lambda c: run_control(arguments, modules, folder, *c), controls))
         rows += list(pool.map(lambda p: run_mutant(arguments, modules, folder, *p), pairs))
-    # Mutants whose anchors the kernels have outgrown are named in TO_ANCHOR: shown and counted, not failed. One that
-    # gets its verdict on all its kernels must leave the list.
-    waiting = {m.name for m in mutants if m.name in TO_ANCHOR}
-    bad = [r for r in rows if not r.good and r.name not in waiting]
-    todo = [r for r in rows if not r.good and r.name in waiting]
     for row in rows:
-        out(f"todo {row}" if row in todo else str(row))
-    for name in sorted(waiting - {r.name for r in todo}):
-        out(f"BAD  {name} has its verdict on every kernel: take it off TO_ANCHOR")
-        bad.append(name)
+        out(str(row))
+    bad = [r for r in rows if not r.good]
     out(f"{len(controls)} unmutated kernels on their cases, {len(mutants)} mutants on {len(pairs)} kernels, "
-        f"{len(bad)} without the expected verdict"
-        + (f", {len(todo)} waiting for a new anchor ({', '.join(sorted(waiting))})" if todo else ""))
+        f"{len(bad)} without the expected verdict")
     if not arguments.keep:
         for file in folder.iterdir():
             file.unlink()

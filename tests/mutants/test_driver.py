@@ -175,6 +175,11 @@ class Driving(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertRegex(text, r"LOST\n     A bug\. Nothing in the PTX is: .*opcode tanh.*quantize_mutants\.py")
 
+    def test_an_edit_that_stumbles_is_lost(self):
+        code, text = self.outcome(lambda k: k.op("ret").rewrite(lambda o: o[7]), definitions.failed("pages"))
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"LOST\n     A bug\. .*IndexError")
+
     def test_an_edit_that_changes_nothing_fails(self):
         self.assertEqual(self.outcome(lambda k: None, definitions.failed("pages"))[0], 1)
 
