@@ -1,5 +1,7 @@
 // Evidence files: what is refused, what a run replaces and keeps, and which kernels count as
 // confirmed.
+#include <unistd.h>
+
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <string>
@@ -20,8 +22,8 @@ kernel_evidence line(const std::string& kernel, const std::string& hash) {
 }
 
 struct temporary_file {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / "kvproof_evidence_file_test.jsonl";
+  std::filesystem::path path = std::filesystem::temp_directory_path() /
+                               ("kvproof_evidence_" + std::to_string(getpid()) + ".jsonl");
   ~temporary_file() { std::filesystem::remove(path); }
 };
 
@@ -88,16 +90,17 @@ BOOST_AUTO_TEST_CASE(no_file_is_no_evidence) {
 BOOST_AUTO_TEST_CASE(a_run_replaces_its_own_lines_and_keeps_the_others) {
   kernel_evidence elsewhere = line("k1", hash_a);
   elsewhere.device = "another GPU";
-  const std::vector<kernel_evidence> before = {line("k1", hash_a), elsewhere, line("k2", hash_a)};
+  const std::vector<kernel_evidence> before = {elsewhere, line("k1", hash_a), line("k2", hash_a)};
   kernel_evidence now = line("k1", hash_b);
   now.verdict = "FAILED";
   const std::vector<kernel_evidence> merged =
       merge_evidence(before, std::vector{now, line("k3", hash_b)});
   BOOST_TEST_REQUIRE(merged.size() == 4u);
-  BOOST_TEST(merged[0].ptx_sha256 == hash_b);
-  BOOST_TEST(merged[0].verdict == "FAILED");
-  BOOST_TEST(merged[1].device == "another GPU");
-  BOOST_TEST(merged[1].ptx_sha256 == hash_a);
+  BOOST_TEST(merged[0].device == "another GPU");
+  BOOST_TEST(merged[0].ptx_sha256 == hash_a);
+  BOOST_TEST(merged[0].verdict == "PASSED");
+  BOOST_TEST(merged[1].ptx_sha256 == hash_b);
+  BOOST_TEST(merged[1].verdict == "FAILED");
   BOOST_TEST(merged[2].kernel == "k2");
   BOOST_TEST(merged[2].ptx_sha256 == hash_a);
   BOOST_TEST(merged[3].kernel == "k3");

@@ -2,6 +2,9 @@
 // streams reach what they are for.
 #include "verify/suites.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -31,12 +34,15 @@ case_request suite(const std::string& name) {
   return r;
 }
 
-std::string file_of(const std::string& text) {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() /
-      ("kvproof_suite_" + std::to_string(std::hash<std::string>{}(text)) + ".txt");
-  std::ofstream(file) << text;
-  return file.string();
+// The cases of a suite file with this text.
+std::set<std::string> ids_of_file(const std::string& text) {
+  struct temporary_file {
+    std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                 ("kvproof_suite_" + std::to_string(getpid()) + ".txt");
+    ~temporary_file() { std::filesystem::remove(path); }
+  } file;
+  std::ofstream(file.path) << text;
+  return ids_of(suite(file.path.string()));
 }
 
 }  // namespace
@@ -82,8 +88,8 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
 }
 
 BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
-  const std::set<std::string> ids = ids_of(
-      suite(file_of("# two of them\n\ndecode/k4v2/d64_g1_boundaries  # one\n  */layer09\r\n")));
+  const std::set<std::string> ids =
+      ids_of_file("# two of them\n\ndecode/k4v2/d64_g1_boundaries  # one\n  */layer09\r\n");
   const std::set<std::string> expected = {
       "decode/k4v2/d64_g1_boundaries", "minikv-2bit/smollm2-135m-instruct/layer09",
       "diffkv-k8v4/smollm2-135m-instruct/layer09", "diffkv-k4v2/smollm2-135m-instruct/layer09"};
@@ -91,9 +97,8 @@ BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
   const auto names_line_2 = [](const spec::usage_error& e) {
     return std::string(e.what()).find(":2: no case matches 'nosuch/*'") != std::string::npos;
   };
-  BOOST_CHECK_EXCEPTION(ids_of(suite(file_of("decode/*\nnosuch/*\n"))), spec::usage_error,
-                        names_line_2);
-  BOOST_CHECK_THROW(ids_of(suite(file_of("# nothing\n"))), spec::usage_error);
+  BOOST_CHECK_EXCEPTION(ids_of_file("decode/*\nnosuch/*\n"), spec::usage_error, names_line_2);
+  BOOST_CHECK_THROW(ids_of_file("# nothing\n"), spec::usage_error);
   BOOST_CHECK_THROW(ids_of(suite("nosuch")), spec::usage_error);
 }
 
