@@ -12,15 +12,6 @@
 
 namespace kvproof::gpu {
 
-template <int HeadDim>
-constexpr int demote_threads = quantize_shape<HeadDim>::units * 32;
-
-__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a,
-                                                     std::uint32_t b) {
-  std::uint32_t r;  // one instruction, which the compiler does not find
-  asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(r) : "r"(a), "r"(b), "r"(mask));
-  return r;
-}
 // The second and fourth byte of a, each followed by the same of b.
 __device__ __forceinline__ std::uint32_t upper_bytes(std::uint32_t a, std::uint32_t b) {
   return __byte_perm(a, b, 0x7351);
@@ -96,25 +87,25 @@ template <int HeadDim>
 __device__ __forceinline__ void demote(const demote_params& p) {
   using from = page_layout<spec::format_id::k8v4, HeadDim>;
   using to = page_layout<spec::format_id::k4v2, HeadDim>;
-  using shape = quantize_shape<HeadDim>;
+  constexpr int slots = unit_tokens(HeadDim);
   const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
   const int first = p.first_token[head], count = p.num_tokens[head];
   const int page = first / to::tokens + static_cast<int>(blockIdx.y);
   quantize_unit u;
   u.lane = threadIdx.x % 32;
-  u.first_slot = static_cast<int>(threadIdx.x / 32) * shape::unit_tokens;
+  u.first_slot = static_cast<int>(threadIdx.x / 32) * slots;
   u.begin = max(first - page * to::tokens, 0);
   u.end = min(first + count - page * to::tokens, to::tokens);
   u.is_new = u.begin == 0 && p.replace == 0;
   u.rows = 0;
   if (u.begin >= u.end) return;  // the range ends before this page
-  if (!u.is_new && (u.first_slot >= u.end || u.first_slot + shape::unit_tokens <= u.begin)) return;
+  if (!u.is_new && (u.first_slot >= u.end || u.first_slot + slots <= u.begin)) return;
   u.page =
       p.to_pages + static_cast<std::int64_t>(p.to_table[head * p.max_to_pages + page]) * to::bytes;
 
   token_list<HeadDim> list{p.from_pages, 0, -1};
   const int my_slot = u.first_slot + u.lane;
-  if (u.lane < shape::unit_tokens && my_slot >= u.begin && my_slot < u.end) {
+  if (u.lane < slots && my_slot >= u.begin && my_slot < u.end) {
     const std::int64_t index = static_cast<std::int64_t>(page) * to::tokens + my_slot - first;
     const int token = p.tokens[head * p.max_tokens + index];
     list.page_id = p.from_table[head * p.max_from_pages + token / from::tokens];
@@ -149,22 +140,19 @@ __device__ __forceinline__ void demote(const demote_params& p) {
     }
   }
 
-  if (u.lane < shape::unit_tokens && u.writes(my_slot)) {
-    const auto scale_byte = [](int slot) {
-      return 128 * (slot / 16) + 16 * (slot & 7) + 8 * (slot % 16 / 8);
-    };
+  if (u.lane < slots && u.writes(my_slot)) {
     uint2 pairs = make_uint2(0, 0);  // {K scale, K zero}, {V scale, V zero}
     if (list.slot >= 0) {
       pairs = __ldg(reinterpret_cast<const uint2*>(
           list.pages + static_cast<std::int64_t>(list.page_id) * from::bytes + from::scale_offset +
-          scale_byte(list.slot)));
+          from::token_scale_byte(list.slot)));
     }
     const auto widened = [](std::uint32_t pair, float factor) {
       const std::uint16_t scale =
           __half_as_ushort(__float2half_rn(__fmul_rn(low_half(pair), factor)));
       return scale | (pair & 0xffff0000u);
     };
-    store_8(u.page + to::scale_offset + scale_byte(my_slot), widened(pairs.x, 17.0f),
+    store_8(u.page + to::scale_offset + to::token_scale_byte(my_slot), widened(pairs.x, 17.0f),
             widened(pairs.y, 5.0f));
   }
 

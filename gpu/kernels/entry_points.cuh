@@ -22,8 +22,8 @@
   KVPROOF_DECODE_ENTRY(format, dim, 8)
 
 #define KVPROOF_QUANTIZE_ENTRY_AS(name, format, dim, gather)                                       \
-  extern "C" __global__ void __launch_bounds__(kvproof::gpu::quantize_shape<dim>::threads,         \
-                                               1024 / kvproof::gpu::quantize_shape<dim>::threads)  \
+  extern "C" __global__ void __launch_bounds__(kvproof::gpu::quantize_threads(dim),                \
+                                               1024 / kvproof::gpu::quantize_threads(dim))         \
       name##_##format##_d##dim##_kernel(const __grid_constant__ kvproof::gpu::quantize_params p) { \
     kvproof::gpu::quantize<kvproof::spec::format_id::format, dim, gather>(p);                      \
   }
@@ -32,8 +32,8 @@
   KVPROOF_QUANTIZE_ENTRY_AS(gather_quantize, format, dim, true)
 
 #define KVPROOF_DEMOTE_ENTRY(dim)                                                          \
-  extern "C" __global__ void __launch_bounds__(kvproof::gpu::demote_threads<dim>,          \
-                                               896 / kvproof::gpu::demote_threads<dim>)    \
+  extern "C" __global__ void __launch_bounds__(kvproof::gpu::demote_threads(dim),          \
+                                               896 / kvproof::gpu::demote_threads(dim))    \
       demote_k8v4_d##dim##_kernel(const __grid_constant__ kvproof::gpu::demote_params p) { \
     kvproof::gpu::demote<dim>(p);                                                          \
   }

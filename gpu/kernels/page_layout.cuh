@@ -31,6 +31,11 @@ struct page_layout {
   static constexpr int value_zero_offset = scale_offset + 24 * HeadDim;
   static constexpr int tile_scale_bytes = 2 * HeadDim;  // group16: of one tile in one region
 
+  // per_token: where a token's quadruple starts, from scale_offset.
+  static __device__ __forceinline__ int token_scale_byte(int token) {
+    return 128 * (token / 16) + 16 * (token & 7) + 8 * (token % 16 / 8);
+  }
+
   static constexpr int bytes =
       static_cast<int>(spec::page_size_bytes(spec::format_of(Format), HeadDim));
   static_assert(bytes % 128 == 0, "pages are copied in bulk and stay 128-byte aligned");

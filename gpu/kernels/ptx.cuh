@@ -60,9 +60,39 @@ __device__ __forceinline__ void bulk_load(std::uint32_t to, const void* from, in
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
-// Orders ordinary accesses of shared memory before later bulk copies into it.
-__device__ __forceinline__ void async_proxy_fence() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+
+// 16 bytes from global to shared memory without registers.
+__device__ __forceinline__ void copy_chunk(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// Zeros, and nothing read, if not `wanted`.
+__device__ __forceinline__ void copy_chunk_if(bool wanted, std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(wanted ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncwarp();
+}
+
+// Four 8x8 matrices of halves; lane 8 m + i names row i of matrix m. Lane 4 g + t receives columns
+// 2t, 2t + 1 of row g of each; transposed: rows 2t, 2t + 1 of column g.
+template <bool Transposed>
+__device__ __forceinline__ uint4 load_matrices(std::uint32_t row_address) {
+  uint4 v;
+  if constexpr (Transposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(row_address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(row_address)
+                 : "memory");
+  }
+  return v;
 }
 
 __device__ __forceinline__ void prefetch_to_l2(const void* p) {
@@ -140,6 +170,24 @@ __device__ __forceinline__ std::uint32_t pack_halves(float low,
 __device__ __forceinline__ std::uint32_t mul_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+// Packed halves; one NaN makes the result NaN.
+__device__ __forceinline__ std::uint32_t min_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+__device__ __forceinline__ std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+// Bits of a where the mask is set, else of b.
+__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a,
+                                                     std::uint32_t b) {
+  std::uint32_t r;  // one instruction, which the compiler does not find
+  asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(r) : "r"(a), "r"(b), "r"(mask));
   return r;
 }
 __device__ __forceinline__ float low_half(std::uint32_t h) {

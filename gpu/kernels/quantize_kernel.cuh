@@ -25,18 +25,12 @@
 
 #include "gpu/kernels/kernel_params.hpp"
 #include "gpu/kernels/page_layout.cuh"
+#include "gpu/kernels/page_units.hpp"
 #include "gpu/kernels/ptx.cuh"
 #include "gpu/kernels/quantize_arithmetic.hpp"
 #include "gpu/kernels/row_stage.cuh"
 
 namespace kvproof::gpu {
-
-template <int HeadDim>
-struct quantize_shape {
-  static constexpr int unit_tokens = row_stage<HeadDim>::rows;
-  static constexpr int units = spec::tokens_per_page / unit_tokens;  // of a page and side
-  static constexpr int threads = 2 * units * 32;
-};
 
 struct device_ops {
   static __device__ __forceinline__ float fma(float a, float b, float c) {
@@ -47,17 +41,6 @@ struct device_ops {
   static __device__ __forceinline__ float from_bits(std::uint32_t x) { return __uint_as_float(x); }
 };
 
-// Packed halves; one NaN makes the result NaN.
-__device__ __forceinline__ std::uint32_t min_halves(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t r;
-  asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-__device__ __forceinline__ std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t r;
-  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
 constexpr std::uint32_t sign_bits = 0x80008000u;
 constexpr std::uint32_t low_halves = 0x5410, high_halves = 0x7632;  // of two words, __byte_perm
 
@@ -121,11 +104,11 @@ struct quantize_unit {
 template <int Bits, bool Value, class Layout>
 __device__ __forceinline__ void store_fragment(const quantize_unit& u, int fragment,
                                                const std::uint32_t (&word)[4]) {
-  constexpr int fields = 16 / Bits, unit_tokens = quantize_shape<Layout::head_dim>::unit_tokens;
-  const int index = u.first_slot / unit_tokens * (8 / fields) + fragment;
+  constexpr int fields = 16 / Bits, slots = unit_tokens(Layout::head_dim);
+  const int index = u.first_slot / slots * (8 / fields) + fragment;
   unsigned char* const to =
       u.page + (Value ? Layout::value_offset : 0) + index * Layout::fragment_bytes + 16 * u.lane;
-  if (u.is_new || (u.first_slot >= u.begin && u.first_slot + unit_tokens <= u.end)) {
+  if (u.is_new || (u.first_slot >= u.begin && u.first_slot + slots <= u.end)) {
     *reinterpret_cast<uint4*>(to) = make_uint4(word[0], word[1], word[2], word[3]);
     return;
   }
@@ -317,8 +300,8 @@ __device__ __forceinline__ void quantize_tokens(const quantize_unit& u) {
   const int token = token_of_lane<Value, Layout::head_dim>(u.lane), slot = u.first_slot + token;
   constexpr int twin = Value ? 4 : 1;  // at head_dim 128 two lanes have one token
   if ((Layout::head_dim == 64 || (u.lane & twin) == 0) && u.writes(slot)) {
-    const int byte = 128 * (slot / 16) + 16 * (slot & 7) + 8 * (slot % 16 / 8);
-    *reinterpret_cast<std::uint32_t*>(u.page + Layout::scale_offset + byte + (Value ? 4 : 0)) =
+    *reinterpret_cast<std::uint32_t*>(u.page + Layout::scale_offset +
+                                      Layout::token_scale_byte(slot) + (Value ? 4 : 0)) =
         mine.stored;
   }
   if (__any_sync(~0u, mine.careful)) {
@@ -559,21 +542,21 @@ __device__ __forceinline__ void copy_rows(const quantize_params& p, const quanti
 template <spec::format_id Format, int HeadDim, bool Gather>
 __device__ __forceinline__ void quantize(const quantize_params& p) {
   using layout = page_layout<Format, HeadDim>;
-  using shape = quantize_shape<HeadDim>;
-  __shared__ alignas(256) unsigned char rows[2 * shape::units * row_stage<HeadDim>::bytes];
+  constexpr int units = units_of_page(HeadDim), slots = unit_tokens(HeadDim);
+  __shared__ alignas(256) unsigned char rows[2 * units * row_stage<HeadDim>::bytes];
   const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
   const int first = p.first_token[head], count = p.num_new[head];
   const int page = first / layout::tokens + static_cast<int>(blockIdx.y);
   const int warp = threadIdx.x / 32;
-  const bool value = warp >= shape::units;
+  const bool value = warp >= units;
   quantize_unit u;
   u.lane = threadIdx.x % 32;
-  u.first_slot = warp % shape::units * shape::unit_tokens;
+  u.first_slot = warp % units * slots;
   u.begin = max(first - page * layout::tokens, 0);
   u.end = min(first + count - page * layout::tokens, layout::tokens);
   u.is_new = u.begin == 0;
   if (u.begin >= u.end) return;  // the range ends before this page
-  if (!u.is_new && (u.first_slot >= u.end || u.first_slot + shape::unit_tokens <= u.begin)) return;
+  if (!u.is_new && (u.first_slot >= u.end || u.first_slot + slots <= u.begin)) return;
   u.rows = shared_address(rows) + static_cast<std::uint32_t>(warp * row_stage<HeadDim>::bytes);
 
   const std::int64_t offset = blockIdx.z * p.stride_batch + blockIdx.x * p.stride_head;

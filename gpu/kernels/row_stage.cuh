@@ -7,17 +7,18 @@
 
 #include <cstdint>
 
+#include "gpu/kernels/page_units.hpp"
 #include "gpu/kernels/ptx.cuh"
 
 namespace kvproof::gpu {
 
-constexpr int chunk_bytes = 16;  // 8 channels
+constexpr int chunk_bytes = 16;  // 8 channels, what copy_chunk moves
 
 template <int HeadDim>
 struct row_stage {
-  static constexpr int rows = 2048 / HeadDim;
+  static constexpr int rows = unit_tokens(HeadDim);
   static constexpr int row_chunks = HeadDim / 8;
-  static constexpr int bytes = 4096;
+  static constexpr int bytes = unit_elements * 2;
 
   // Bits 4 to 6 of a chunk's place, from its row.
   static __device__ __forceinline__ constexpr std::uint32_t swizzle_of_row(int row) {
@@ -40,39 +41,5 @@ struct row_stage {
            static_cast<std::uint32_t>(rows_on * HeadDim * 2);
   }
 };
-
-// 16 bytes from global to shared memory without registers.
-__device__ __forceinline__ void copy_chunk(std::uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-// Zeros, and nothing read, if not `wanted`.
-__device__ __forceinline__ void copy_chunk_if(bool wanted, std::uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(wanted ? chunk_bytes : 0)
-               : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  __syncwarp();
-}
-
-// Four 8x8 matrices of halves; lane 8 m + i names row i of matrix m. Lane 4 g + t receives columns
-// 2t, 2t + 1 of row g of each; transposed: rows 2t, 2t + 1 of column g.
-template <bool Transposed>
-__device__ __forceinline__ uint4 load_matrices(std::uint32_t row_address) {
-  uint4 v;
-  if constexpr (Transposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(row_address)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(row_address)
-                 : "memory");
-  }
-  return v;
-}
 
 }  // namespace kvproof::gpu
