@@ -11,6 +11,7 @@
 #include "gpu/kernels/kernel_params.hpp"
 #include "gpu/launch/launch.hpp"
 #include "gpu/launch/launch_checks.hpp"
+#include "gpu/launch/page_grid.hpp"
 #include "reference/spec/attention_plan.hpp"
 #include "reference/spec/error.hpp"
 
@@ -18,11 +19,6 @@ namespace kvproof::gpu {
 namespace {
 
 constexpr std::int64_t workspace_alignment = 256;
-
-template <typename T>
-T* pointer_to(device_ptr p) {
-  return reinterpret_cast<T*>(static_cast<std::uint64_t>(p));
-}
 
 // The most splits that a head with up to max_quantized tokens can have, the recent part included.
 std::int64_t most_splits(const decode_args& a) {

@@ -1,28 +1,16 @@
 // Launchers of the quantize kernels: one CTA a page that the appended range can touch, with all
 // rows or with selected ones.
-#include <algorithm>
-#include <memory>
 #include <span>
 
 #include "gpu/kernels/kernel_params.hpp"
+#include "gpu/kernels/page_units.hpp"
 #include "gpu/launch/gather_quantize.hpp"
 #include "gpu/launch/launch.hpp"
 #include "gpu/launch/launch_checks.hpp"
-#include "reference/spec/error.hpp"
+#include "gpu/launch/page_grid.hpp"
 
 namespace kvproof::gpu {
 namespace {
-
-// quantize_shape::threads of quantize_kernel.cuh: a warp for 2048 elements of K or V.
-constexpr std::uint32_t threads_of(int head_dim) {
-  return static_cast<std::uint32_t>(2 * head_dim);
-}
-constexpr std::int64_t largest_grid_yz = 65535;
-
-template <typename T>
-T* pointer_to(device_ptr p) {
-  return reinterpret_cast<T*>(static_cast<std::uint64_t>(p));
-}
 
 // False: nothing to do.
 bool validate(const launch_checks& check, const quantize_args& a) {
@@ -62,20 +50,10 @@ quantize_params params_of(const quantize_args& a) {
 
 void launch(device& dev, kernel_role role, const launch_checks& check, const quantize_args& a,
             const quantize_params& params, stream* s) {
-  // A range that does not start at a page can touch one page more than its length fills.
-  const std::int64_t pages =
-      std::min<std::int64_t>(spec::pages_for_tokens(a.max_new_tokens) + 1, a.max_pages);
-  check.at_most("pages of max_new_tokens", pages, largest_grid_yz);
-  check.at_most("batch", a.batch, largest_grid_yz);
-
-  const kernel_entry& entry = find_kernel(role, a.format, a.head_dim, 0);
-  const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
-  const launch_shape shape{{static_cast<std::uint32_t>(a.kv_heads),
-                            static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(a.batch)},
-                           {threads_of(a.head_dim), 1, 1},
-                           {1, 1, 1},
-                           0};
-  dev.launch(*k, shape, std::as_bytes(std::span(&params, 1)), s);
+  launch_page_grid(dev, check,
+                   {role, a.format, a.head_dim, quantize_threads(a.head_dim), a.batch, a.kv_heads,
+                    a.max_new_tokens, a.max_pages, "max_new_tokens"},
+                   std::as_bytes(std::span(&params, 1)), s);
 }
 
 }  // namespace
