@@ -9,9 +9,9 @@
 #include "gpu/launch/demote.hpp"
 #include "reference/formats/demotion.hpp"
 #include "tests/gpu/launch/device_arrays.hpp"
+#include "tests/gpu/launch/paged_heads.hpp"
 #include "tests/gpu/launch/special_rows.hpp"
 #include "tests/gpu/launch/test_device.hpp"
-#include "tests/reference/formats/page_pool.hpp"
 
 namespace kvproof::tests {
 namespace {
@@ -38,47 +38,19 @@ std::vector<std::int32_t> token_list(seeded_values& random, int head, std::int64
   return list;
 }
 
-struct paged_heads {
-  std::vector<page_pool> pools;     // a head each
-  std::vector<std::int32_t> table;  // heads interleaved, last page first
-  std::int64_t max_pages;
-  std::size_t page_bytes;
-
-  paged_heads(const spec::kv_format& format, int head_dim, std::int64_t pages)
-      : max_pages(pages),
-        page_bytes(static_cast<std::size_t>(spec::page_size_bytes(format, head_dim))) {
-    for (int h = 0; h < heads; ++h) {
-      pools.emplace_back(format, head_dim, pages);
-      for (std::int64_t page = 0; page < pages; ++page)
-        table.push_back(static_cast<std::int32_t>((pages - 1 - page) * heads + h));
-    }
-  }
-  [[nodiscard]] std::vector<std::byte> in_device_order() const {
-    std::vector<std::byte> bytes(page_bytes * table.size());
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      const auto& page = pools[i / static_cast<std::size_t>(max_pages)]
-                             .bytes[i % static_cast<std::size_t>(max_pages)];
-      std::copy(page.begin(), page.end(),
-                bytes.begin() +
-                    static_cast<std::ptrdiff_t>(static_cast<std::size_t>(table[i]) * page_bytes));
-    }
-    return bytes;
-  }
-};
-
 void check(int head_dim, const std::vector<step>& steps) {
   const spec::kv_format &high = spec::format_of(spec::format_id::k8v4),
                         &low = spec::format_of(spec::format_id::k4v2);
   seeded_values random(static_cast<std::uint64_t>(head_dim) + 1);
   const auto dev = open_test_device();
-  paged_heads from(high, head_dim, spec::pages_for_tokens(source_tokens));
+  paged_heads from(high, head_dim, heads, spec::pages_for_tokens(source_tokens));
   for (page_pool& pool : from.pools) {
     reference::append_tokens(high, head_dim, special_rows(random, source_tokens, head_dim),
                              special_rows(random, source_tokens, head_dim), 0, pool.writable());
   }
   std::int64_t longest = 0;
   for (const step& s : steps) longest += s.num_tokens + 3;
-  paged_heads to(low, head_dim, spec::pages_for_tokens(longest));
+  paged_heads to(low, head_dim, heads, spec::pages_for_tokens(longest));
   const device_array<std::byte> from_pages(*dev, from.in_device_order()),
       to_pages(*dev, to.in_device_order());
   const device_array<std::int32_t> from_table(*dev, from.table), to_table(*dev, to.table);
@@ -99,8 +71,7 @@ void check(int head_dim, const std::vector<step>& steps) {
       first.push_back(static_cast<std::int32_t>(begin));
       count.push_back(static_cast<std::int32_t>(n));
       reference::demote_tokens(
-          head_dim, from.pools[static_cast<std::size_t>(h)].readable(), list, begin,
-          to.pools[static_cast<std::size_t>(h)].writable(),
+          head_dim, from.head(h).readable(), list, begin, to.head(h).writable(),
           append ? reference::demote_mode::append : reference::demote_mode::replace);
       if (append) length += n;
     }
@@ -124,17 +95,11 @@ void check(int head_dim, const std::vector<step>& steps) {
     gpu::demote(*dev, a);
     dev->synchronize();
 
-    const std::vector<std::byte> actual = to_pages.read(), expected = to.in_device_order();
-    std::size_t different = 0, where = 0;
-    for (std::size_t b = 0; b < expected.size(); ++b) {
-      if (actual[b] != expected[b] && different++ == 0) where = b;
-    }
-    BOOST_TEST(different == 0u, "d" << head_dim << " step " << i << ": " << different
-                                    << " bytes differ, first " << where % to.page_bytes
-                                    << " of page " << where / to.page_bytes);
+    const std::string difference = to.difference(to_pages.read());
+    BOOST_TEST(difference.empty(), "d" << head_dim << " step " << i << ": " << difference);
     BOOST_TEST(to_pages.canaries_live());
   }
-  BOOST_TEST((from_pages.read() == from.in_device_order()), "the source changed");
+  BOOST_TEST(from.difference(from_pages.read()).empty(), "the source changed");
   BOOST_TEST(from_pages.canaries_live());
 }
 

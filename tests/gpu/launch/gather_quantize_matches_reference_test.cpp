@@ -1,16 +1,14 @@
 // gather_quantize, run in the emulator (or on a GPU, test_device.hpp), writes what the reference
 // writes for the gathered rows.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <string>
 
 #include "gpu/launch/gather_quantize.hpp"
 #include "tests/gpu/launch/device_arrays.hpp"
+#include "tests/gpu/launch/paged_heads.hpp"
 #include "tests/gpu/launch/special_rows.hpp"
 #include "tests/gpu/launch/test_device.hpp"
-#include "tests/reference/formats/page_pool.hpp"
 
 namespace kvproof::tests {
 namespace {
@@ -33,25 +31,16 @@ void check(spec::format_id id, int head_dim, const std::vector<std::int64_t>& st
   const std::int64_t unit = format.token_granularity;
   seeded_values random(static_cast<std::uint64_t>(head_dim));
   const auto dev = open_test_device();
-  const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
   std::int64_t longest = 0;
   for (const std::int64_t n : steps) longest += n + 2 * unit;
-  const std::int64_t max_pages = spec::pages_for_tokens(longest);
+  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(longest));
 
   // [batch][token][kv_heads][head_dim]
   const std::vector<half_bits> k = special_rows(random, batch * source_rows * kv_heads, head_dim);
   const std::vector<half_bits> v = special_rows(random, batch * source_rows * kv_heads, head_dim);
   const device_array<half_bits> device_k(*dev, k), device_v(*dev, v);
-  std::vector<page_pool> pools;
-  std::vector<std::int32_t> table;
-  for (int h = 0; h < heads; ++h) {
-    pools.emplace_back(format, head_dim, max_pages);
-    for (std::int64_t page = 0; page < max_pages; ++page)
-      table.push_back(static_cast<std::int32_t>((max_pages - 1 - page) * heads + h));
-  }
-  const device_array<std::byte> device_pages(
-      *dev, std::vector<std::byte>(page_bytes * table.size(), std::byte{0xa5}));
-  const device_array<std::int32_t> device_table(*dev, table);
+  const device_array<std::byte> device_pages(*dev, cache.in_device_order());
+  const device_array<std::int32_t> device_table(*dev, cache.table);
 
   std::vector<std::int64_t> lengths(heads, 0);
   for (const std::int64_t step : steps) {
@@ -72,7 +61,7 @@ void check(spec::format_id id, int head_dim, const std::vector<std::int64_t>& st
         values.insert(values.end(), v.begin() + at, v.begin() + at + head_dim);
       }
       reference::append_tokens(format, head_dim, keys, values, lengths[static_cast<std::size_t>(h)],
-                               pools[static_cast<std::size_t>(h)].writable());
+                               cache.head(h).writable());
       lengths[static_cast<std::size_t>(h)] += n;
     }
     const device_array<std::int32_t> device_first(*dev, first), device_count(*dev, count),
@@ -91,26 +80,16 @@ void check(spec::format_id id, int head_dim, const std::vector<std::int64_t>& st
     a.append.first_token = device_first.get();
     a.append.num_new = device_count.get();
     a.append.page_table = device_table.get();
-    a.append.max_pages = static_cast<int>(max_pages);
+    a.append.max_pages = static_cast<int>(cache.max_pages);
     a.append.pages = device_pages.get();
     a.selected = device_selected.get();
     a.max_selected = static_cast<int>(capacity);
     gpu::gather_quantize(*dev, a);
     dev->synchronize();
 
-    const std::vector<std::byte> actual = device_pages.read();
-    std::size_t different = 0;
-    std::string where;
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      const std::vector<std::byte>& page = pools[i / static_cast<std::size_t>(max_pages)]
-                                               .bytes[i % static_cast<std::size_t>(max_pages)];
-      for (std::size_t b = 0; b < page_bytes; ++b) {
-        if (actual[static_cast<std::size_t>(table[i]) * page_bytes + b] == page[b]) continue;
-        if (different++ == 0) where = fmt::format("first: table entry {} byte {}", i, b);
-      }
-    }
-    BOOST_TEST(different == 0u, format.name << " d" << head_dim << " step of " << step << ": "
-                                            << different << " bytes differ; " << where);
+    const std::string difference = cache.difference(device_pages.read());
+    BOOST_TEST(difference.empty(),
+               format.name << " d" << head_dim << " step of " << step << ": " << difference);
     BOOST_TEST(device_pages.canaries_live());
   }
 }

@@ -7,16 +7,15 @@
 
 #include "gpu/launch/launch.hpp"
 #include "tests/gpu/launch/device_arrays.hpp"
+#include "tests/gpu/launch/paged_heads.hpp"
 #include "tests/gpu/launch/special_rows.hpp"
 #include "tests/gpu/launch/test_device.hpp"
-#include "tests/reference/formats/page_pool.hpp"
 #include "tests/reference/formats/seeded_values.hpp"
 
 namespace kvproof::tests {
 namespace {
 
 constexpr int batch = 2, kv_heads = 3, heads = batch * kv_heads;
-constexpr std::byte old_bytes{0xa5};  // what pages hold before
 
 // Appends [head] tokens a step on the device and in the reference; the caches are compared after
 // every step. steps[i] is the number of new tokens of head 0; other heads add or skip some.
@@ -28,21 +27,11 @@ void check_appends(spec::format_id id, int head_dim, const std::vector<std::int6
   const std::int64_t unit = format.token_granularity;
   std::int64_t longest = 0;
   for (const std::int64_t n : steps) longest += n + 3 * unit;
-  const std::int64_t max_pages = spec::pages_for_tokens(longest) + 1;
-  const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
+  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(longest) + 1);
 
   const auto dev = open_test_device();
-  std::vector<page_pool> pools;
-  std::vector<std::int32_t> table;
-  for (int h = 0; h < heads; ++h) {
-    pools.emplace_back(format, head_dim, max_pages, old_bytes);
-    for (std::int64_t page = 0; page < max_pages; ++page)  // heads interleaved, last page first
-      table.push_back(static_cast<std::int32_t>((max_pages - 1 - page) * heads + h));
-  }
-  const std::size_t num_pages = static_cast<std::size_t>(max_pages) * heads;
-  const device_array<std::byte> device_pages(
-      *dev, std::vector<std::byte>(num_pages * page_bytes, old_bytes));
-  const device_array<std::int32_t> device_table(*dev, table);
+  const device_array<std::byte> device_pages(*dev, cache.in_device_order());
+  const device_array<std::int32_t> device_table(*dev, cache.table);
 
   std::vector<std::int64_t> lengths(heads, 0);
   for (std::size_t step = 0; step < steps.size(); ++step) {
@@ -69,7 +58,7 @@ void check_appends(spec::format_id id, int head_dim, const std::vector<std::int6
         std::copy_n(values.begin() + t * head_dim, head_dim, v.begin() + to);
       }
       reference::append_tokens(format, head_dim, keys, values, lengths[static_cast<std::size_t>(h)],
-                               pools[static_cast<std::size_t>(h)].writable());
+                               cache.head(h).writable());
       lengths[static_cast<std::size_t>(h)] += n;
     }
     const device_array<half_bits> device_k(*dev, k), device_v(*dev, v);
@@ -89,28 +78,13 @@ void check_appends(spec::format_id id, int head_dim, const std::vector<std::int6
     a.first_token = device_first.get();
     a.num_new = device_count.get();
     a.page_table = device_table.get();
-    a.max_pages = static_cast<int>(max_pages);
+    a.max_pages = static_cast<int>(cache.max_pages);
     a.pages = device_pages.get();
     gpu::quantize(*dev, a);
     dev->synchronize();
 
-    const std::vector<std::byte> actual = device_pages.read();
-    std::size_t different = 0;
-    std::string where;
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      const std::size_t head = i / static_cast<std::size_t>(max_pages),
-                        page = i % static_cast<std::size_t>(max_pages);
-      const std::size_t base = static_cast<std::size_t>(table[i]) * page_bytes;
-      for (std::size_t b = 0; b < page_bytes; ++b) {
-        if (actual[base + b] == pools[head].bytes[page][b]) continue;
-        if (different++ == 0)
-          where = fmt::format("first: head {} page {} byte {}: {:02x}, not {:02x}", head, page, b,
-                              static_cast<int>(actual[base + b]),
-                              static_cast<int>(pools[head].bytes[page][b]));
-      }
-    }
-    BOOST_TEST(different == 0u,
-               name << " step " << step << ": " << different << " bytes differ; " << where);
+    const std::string difference = cache.difference(device_pages.read());
+    BOOST_TEST(difference.empty(), name << " step " << step << ": " << difference);
     BOOST_TEST(device_pages.canaries_live());
   }
 }
