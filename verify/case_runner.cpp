@@ -56,11 +56,9 @@ class case_run {
     device_.attend(e);
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
-    const std::array<axis, 3> q_axes = {
-        axis{"sequence", work_.batch}, {"q_head", cache_.q_heads()}, {"channel", work_.head_dim}};
     const std::vector<std::int32_t> no_tickets(static_cast<std::size_t>(work_.heads()), 0);
     return check_attention(stage, e) && check_pages(stage, cache_.num_quantized) &&
-           check_unchanged(stage) && unchanged(stage, device_.q, q_axes, e.q) &&
+           check_unchanged(stage) && unchanged(stage, device_.q, query_axes(), e.q) &&
            note(stage, compare_exact<std::int32_t>(
                            "workspace tickets", head_axes(), no_tickets,
                            device_.workspace.read<std::int32_t>(std::ssize(no_tickets))));
@@ -68,8 +66,6 @@ class case_run {
 
   bool check_attention(const std::string& stage, const event& e) {
     const expected_attention expected = cache_.attend(e);
-    const std::array<axis, 3> out_axes = {
-        axis{"sequence", work_.batch}, {"q_head", cache_.q_heads()}, {"channel", work_.head_dim}};
     const std::array<axis, 3> state_axes = {
         axis{"sequence", work_.batch}, {"q_head", cache_.q_heads()}, {"m_l", 2}};
     const std::array<axis, 4> score_axes = {axis{"sequence", work_.batch},
@@ -81,7 +77,7 @@ class case_run {
       return note(stage, compare_floats(buffer.name(), axes, want, buffer.read<std::uint32_t>()),
                   outputs);
     };
-    return same(device_.out, out_axes, expected.out, std::ssize(expected.out)) &&
+    return same(device_.out, query_axes(), expected.out, std::ssize(expected.out)) &&
            same(device_.state, state_axes, expected.state, std::ssize(expected.state)) &&
            same(device_.scores, score_axes, expected.scores, cache_.score_elements());
   }
@@ -139,6 +135,11 @@ class case_run {
 
   [[nodiscard]] std::array<axis, 2> head_axes() const {
     return {axis{"sequence", work_.batch}, axis{"kv_head", work_.kv_heads}};
+  }
+
+  [[nodiscard]] std::array<axis, 3> query_axes() const {  // of q and out
+    return {
+        axis{"sequence", work_.batch}, {"q_head", cache_.q_heads()}, {"channel", work_.head_dim}};
   }
 
   bool note(const std::string& stage, const comparison& c, std::int64_t outputs = 0) {

@@ -90,6 +90,14 @@ void keep_listed(std::vector<test_case>& cases, const std::filesystem::path& fil
   cases = std::move(kept);
 }
 
+// The variant that the id of a trace case begins with; null for synthetic cases.
+const variant* variant_of(std::string_view case_id) {
+  const std::string_view first = case_id.substr(0, case_id.find('/'));
+  const auto found =
+      std::ranges::find_if(variants(), [&](const variant& v) { return v.id == first; });
+  return found == variants().end() ? nullptr : &*found;
+}
+
 selected_cases select_one(const case_request& r,
                           const std::function<std::filesystem::path()>& shipped_trace) {
   selected_cases s{synthetic_cases(true), ""};
@@ -97,9 +105,7 @@ selected_cases select_one(const case_request& r,
   std::erase_if(s.cases, other);
   s.source = "synthetic case";
   if (!s.cases.empty()) return s;
-  const std::string first = r.case_id.substr(0, r.case_id.find('/'));
-  const auto is_first = [&](const variant& v) { return v.id == first; };
-  if (std::ranges::any_of(variants(), is_first)) {
+  if (variant_of(r.case_id) != nullptr) {
     s.source.clear();
     add_trace(s, r, shipped_trace);
     std::erase_if(s.cases, other);
@@ -135,9 +141,8 @@ selected_cases select_cases(const case_request& r,
 
   const auto of_other_variant = [&](const test_case& c) {
     if (only == nullptr) return false;
-    const std::string first = c.id.substr(0, c.id.find('/'));
-    const auto is_first = [&](const variant& v) { return v.id == first; };
-    return std::ranges::any_of(variants(), is_first) ? first != only->id : c.format != only->format;
+    const variant* const of_trace = variant_of(c.id);
+    return of_trace != nullptr ? of_trace != only : c.format != only->format;
   };
   std::erase_if(s.cases, [&](const test_case& c) {
     return of_other_variant(c) || !matches_glob(c.id, r.filter);

@@ -49,22 +49,32 @@ struct decode_shape {
 
 constexpr int synthetic_kv_heads = 2;
 
+// What all synthetic workloads have in common: shape, and k and v drawn from the regime.
+workload drawn_workload(spec::format_id id, int head_dim, int gqa_ratio, std::size_t batch,
+                        std::int64_t source_tokens, value_regime regime, std::uint64_t seed) {
+  workload w;
+  w.format = id;
+  w.head_dim = head_dim;
+  w.batch = static_cast<int>(batch);
+  w.kv_heads = synthetic_kv_heads;
+  w.gqa_ratio = gqa_ratio;
+  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)));
+  w.source_tokens = source_tokens;
+  w.seed = seed;
+  const spec::kv_format& format = spec::format_of(id);
+  const drawn_shape rows{w.batch, w.source_tokens, w.kv_heads, w.head_dim};
+  w.k = draw(seed, "k", tensor::k, regime, format, rows);
+  w.v = draw(seed, "v", tensor::v, regime, format, rows);
+  return w;
+}
+
 drawn_shape query_rows(const workload& w) {
   return {w.batch, 1, std::int64_t{w.kv_heads} * w.gqa_ratio, w.head_dim};
 }
 
 workload build_decode(const decode_shape& s, std::uint64_t seed) {
   const spec::kv_format& format = spec::format_of(s.format);
-  workload w;
-  w.format = s.format;
-  w.head_dim = s.head_dim;
-  w.batch = static_cast<int>(s.quantized.size());
-  w.kv_heads = synthetic_kv_heads;
-  w.gqa_ratio = s.gqa_ratio;
-  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
-  w.with_scores = s.with_scores;
-  w.recent_capacity = 128;
-  w.seed = seed;
+  std::int64_t source_tokens = 1;
   event e;
   e.name = "decode";
   e.attend = true;
@@ -77,13 +87,13 @@ workload build_decode(const decode_shape& s, std::uint64_t seed) {
           s.quantized[from] / format.token_granularity * format.token_granularity;
       e.quantize.push_back(static_cast<std::int32_t>(n));
       e.append.push_back(static_cast<std::int32_t>(s.recent[from]));
-      w.source_tokens = std::max(w.source_tokens, n + s.recent[from]);
+      source_tokens = std::max(source_tokens, n + s.recent[from]);
     }
   }
-  w.source_tokens = std::max<std::int64_t>(w.source_tokens, 1);
-  const drawn_shape rows{w.batch, w.source_tokens, w.kv_heads, w.head_dim};
-  w.k = draw(seed, "k", tensor::k, s.regime, format, rows);
-  w.v = draw(seed, "v", tensor::v, s.regime, format, rows);
+  workload w = drawn_workload(s.format, s.head_dim, s.gqa_ratio, s.quantized.size(), source_tokens,
+                              s.regime, seed);
+  w.with_scores = s.with_scores;
+  w.recent_capacity = 128;
   e.q = draw(seed, "q", tensor::q, s.regime, format, query_rows(w));
   w.events.push_back(std::move(e));
   return w;
@@ -94,18 +104,7 @@ workload build_quantize(spec::format_id id, int head_dim, value_regime regime, s
                         std::uint64_t seed) {
   const spec::kv_format& format = spec::format_of(id);
   constexpr std::int64_t tokens = 144;
-  workload w;
-  w.format = id;
-  w.head_dim = head_dim;
-  w.batch = 2;
-  w.kv_heads = synthetic_kv_heads;
-  w.gqa_ratio = 1;
-  w.softmax_scale = 1;
-  w.source_tokens = tokens;
-  w.seed = seed;
-  const drawn_shape rows{w.batch, tokens, w.kv_heads, head_dim};
-  w.k = draw(seed, "k", tensor::k, regime, format, rows);
-  w.v = draw(seed, "v", tensor::v, regime, format, rows);
+  workload w = drawn_workload(id, head_dim, 1, 2, tokens, regime, seed);
   const std::int64_t step =
       (piece + format.token_granularity - 1) / format.token_granularity * format.token_granularity;
   for (std::int64_t first = 0; first < tokens; first += step) {
@@ -139,21 +138,12 @@ struct stream_shape {
 };
 
 workload build_stream(const stream_shape& s, std::uint64_t seed) {
-  workload w;
-  w.format = s.format;
-  w.head_dim = s.head_dim;
-  w.kv_heads = synthetic_kv_heads;
-  w.batch = static_cast<int>(stream_prompts.size()) / synthetic_kv_heads;
-  w.gqa_ratio = s.gqa_ratio;
-  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
-  w.recent_capacity = std::max(s.flush_length, spec::tokens_per_tile);
-  w.source_tokens = *std::ranges::max_element(stream_prompts) + s.steps;
-  w.seed = seed;
   const auto regime = value_regime::normal;
   const spec::kv_format& format = spec::format_of(s.format);
-  const drawn_shape rows{w.batch, w.source_tokens, w.kv_heads, w.head_dim};
-  w.k = draw(seed, "k", tensor::k, regime, format, rows);
-  w.v = draw(seed, "v", tensor::v, regime, format, rows);
+  workload w =
+      drawn_workload(s.format, s.head_dim, s.gqa_ratio, stream_prompts.size() / synthetic_kv_heads,
+                     *std::ranges::max_element(stream_prompts) + s.steps, regime, seed);
+  w.recent_capacity = std::max(s.flush_length, spec::tokens_per_tile);
 
   const auto heads = static_cast<std::size_t>(w.heads());
   const int whole = std::min(s.flush_length, spec::tokens_per_tile);
