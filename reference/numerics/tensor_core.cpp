@@ -162,6 +162,7 @@ std::int64_t mma_matrix(std::span<float> c, std::span<const std::uint16_t> a,
                     "[K][8] with K a multiple of 16",
                     c.size(), a.size(), b.size()));
   }
+  if (depth == 0) return 0;  // no products: c stays
   if (has_avx2()) return mma_matrix_avx2(c, a, b, arch, type);
   mma_matrix_scalar(c, a, b, arch, type);
   return 0;

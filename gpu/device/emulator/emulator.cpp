@@ -178,8 +178,9 @@ class emulator_impl final : public emulator_device {
       v.address = static_cast<std::int64_t>(at);
       std::byte* to = memory_.find(at, static_cast<std::uint64_t>(v.size_bytes))->host;
       std::memset(to, 0, static_cast<std::size_t>(v.size_bytes));
-      std::memcpy(to, v.initial.data(),
-                  std::min<std::size_t>(v.initial.size(), static_cast<std::size_t>(v.size_bytes)));
+      const std::span<const std::byte> initial = std::as_bytes(std::span(v.initial));
+      std::ranges::copy(
+          initial.first(std::min(initial.size(), static_cast<std::size_t>(v.size_bytes))), to);
       if (v.space == state_space::constant) memory_.set_read_only(at);
     }
     modules_.push_back(std::move(m));
