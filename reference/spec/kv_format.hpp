@@ -37,8 +37,8 @@ inline constexpr int page_alignment_bytes = 128;
 
 inline constexpr std::array<kv_format, 3> kv_formats = {{
     {format_id::int2_g16, "int2_g16", 2, 2, scale_layout::group16, 16, 1},
-    {format_id::k8v4, "k8v4", 8, 4, scale_layout::per_token, 1, 1},
-    {format_id::k4v2, "k4v2", 4, 2, scale_layout::per_token, 1, 1},
+    {format_id::k8v4, "k8v4", 8, 4, scale_layout::per_token, 1, 2},
+    {format_id::k4v2, "k4v2", 4, 2, scale_layout::per_token, 1, 2},
 }};
 
 [[nodiscard]] constexpr const kv_format& format_of(format_id id) {
