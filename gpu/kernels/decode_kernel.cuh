@@ -3,9 +3,9 @@
 //
 // A CTA is 4 warps; warp w is strand w of a split. A warp's pages arrive through its own ring of
 // page-sized stages, one bulk copy a page, so the loop has no CTA barrier. K and V are the A
-// operand of m16n8k16, queries or probabilities the N = 8 operand: a KV head is dequantized once
-// for its whole GQA group. Lane layout of an MMA result: g = lane / 4 is the row (token or channel;
-// +8 in the second half), t = lane % 4 holds the queries 2t and 2t + 1.
+// operand of an MMA, queries or probabilities the N = 8 operand: a KV head is dequantized once for
+// its whole GQA group. Lane layout of an MMA result: g = lane / 4 is the row (token or channel; +8
+// in the second half), t = lane % 4 holds the columns 2t and 2t + 1.
 //
 // The grid may have any size: each CTA takes a contiguous range of all (head, split) items, cut
 // into segments: consecutive splits of one head. The ring runs on across splits and segments, so
@@ -17,6 +17,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "gpu/kernels/decode_shape.hpp"
@@ -34,12 +35,23 @@ struct decode_policy {
   using layout = page_layout<Format, HeadDim>;
   static constexpr int head_dim = HeadDim;
   static constexpr int ratio = Ratio;  // G
-  static constexpr decode_shape shape = decode_shape_of(layout::bytes, HeadDim, Ratio);
+  // Queries of a lane. Up to four queries stand in every second column of an MMA result, so that a
+  // lane holds one of them and spends no work on padding.
+  static constexpr int lane_queries = Ratio <= 4 ? 1 : 2;
+  static constexpr decode_shape shape = decode_shape_of(spec::format_of(Format), HeadDim, Ratio);
   static constexpr int ctas = shape.ctas_per_sm;
   static constexpr int stages = shape.stages;
   static constexpr int stage_bytes = decode_warps * layout::bytes;
   static constexpr int exchange_stride = shape.exchange_stride;
-  static constexpr int query_bytes = decode_query_bytes(HeadDim);
+  static constexpr int query_bytes = decode_query_bytes(spec::format_of(Format), HeadDim, Ratio);
+
+  // The column of a query, and the query of a column (padding: ratio or more).
+  static __device__ constexpr int column(int query) { return query * (3 - lane_queries); }
+  static __device__ constexpr int query_of(int column) {
+    return lane_queries == 2 ? column : column % 2 == 0 ? column / 2 : ratio;
+  }
+  // The query of lane 4g + t.
+  static __device__ constexpr int lane_query(int t, int r) { return lane_queries * t + r; }
 };
 
 namespace decode_detail {
@@ -56,100 +68,186 @@ __device__ __forceinline__ void unrolled(F&& f) {
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
 
-// What one lane holds of a strand: for its two queries the maximum, and accumulators.
-template <int Groups>
+// Scores or probabilities of one tile in a lane: tokens g and g + 8 of each of its queries.
+template <int Queries>
+struct tile_values {
+  float at[2][Queries];
+};
+
+// What one lane holds of a strand: for its queries the maximum, and accumulators.
+template <int Groups, int Queries>
 struct strand {
-  float m0 = minus_infinity(), m1 = minus_infinity();
-  float l0 = 0, l1 = 0;  // per_token: sums of this lane's tokens
-  float z0 = 0, z1 = 0;  // per_token: zero terms of this lane's tokens
-  float zc[4] = {
-      0, 0, 0,
-      0};  // per_token: sum of P'; group16: zero terms (rows 0-7), l (rows 8-15); recent: l
-  float o[Groups][4] = {};  // [channel group][row g, g + 8 x two queries]
+  float m[Queries];
+  float l[Queries] = {};  // per_token: sums of this lane's tokens
+  float z[Queries] = {};  // per_token: zero terms of this lane's tokens
+  // per_token: sum of P'; group16: zero terms (rows 0-7), l (rows 8-15); recent: l
+  float zc[4] = {};
+  float o[Groups][4] = {};  // [channel group][row g, g + 8 x columns 2t, 2t + 1]
+
+  __device__ strand() {
+    for (float& x : m) x = minus_infinity();
+  }
 
   // Raises the maximum to that of the block's scores. Lanes see only their own tokens; the exchange
   // runs only if some lane sees a rise, which does not change bits: a factor of exactly 1
   // multiplies exactly.
   template <int Tiles>
-  __device__ __forceinline__ void raise(const float (&s)[Tiles][4]) {
-    float x0 = s[0][0], x1 = s[0][1];
-    for (int i = 0; i < Tiles; ++i) {
-      x0 = fmaxf(x0, fmaxf(s[i][0], s[i][2]));
-      x1 = fmaxf(x1, fmaxf(s[i][1], s[i][3]));
+  __device__ __forceinline__ void raise(const tile_values<Queries> (&s)[Tiles]) {
+    float x[Queries];
+    bool rises = false;
+    for (int r = 0; r < Queries; ++r) {
+      x[r] = s[0].at[0][r];
+      for (int i = 0; i < Tiles; ++i) x[r] = fmaxf(x[r], fmaxf(s[i].at[0][r], s[i].at[1][r]));
+      rises = rises || x[r] > m[r];
     }
-    if (!__any_sync(~0u, x0 > m0 || x1 > m1)) return;
-    for (int step = 4; step < 32; step *= 2) {
-      x0 = fmaxf(x0, __shfl_xor_sync(~0u, x0, step));
-      x1 = fmaxf(x1, __shfl_xor_sync(~0u, x1, step));
+    if (!__any_sync(~0u, rises)) return;
+    for (int r = 0; r < Queries; ++r) {
+      for (int step = 4; step < 32; step *= 2) x[r] = fmaxf(x[r], __shfl_xor_sync(~0u, x[r], step));
+      const float n = x[r] > m[r] ? x[r] : m[r];
+      const float f = x[r] > m[r] ? ex2(__fsub_rn(m[r], n)) : 1.0f;
+      m[r] = n;
+      l[r] = __fmul_rn(l[r], f);
+      z[r] = __fmul_rn(z[r], f);
+      for (int half = 0; half < 4; half += 2) {
+        zc[half + r] = __fmul_rn(zc[half + r], f);
+        for (int j = 0; j < Groups; ++j) o[j][half + r] = __fmul_rn(o[j][half + r], f);
+      }
     }
-    const float n0 = x0 > m0 ? x0 : m0, n1 = x1 > m1 ? x1 : m1;
-    const float f0 = x0 > m0 ? ex2(__fsub_rn(m0, n0)) : 1.0f,
-                f1 = x1 > m1 ? ex2(__fsub_rn(m1, n1)) : 1.0f;
-    m0 = n0;
-    m1 = n1;
-    l0 = __fmul_rn(l0, f0);
-    l1 = __fmul_rn(l1, f1);
-    z0 = __fmul_rn(z0, f0);
-    z1 = __fmul_rn(z1, f1);
-    for (int r = 0; r < 4; ++r) zc[r] = __fmul_rn(zc[r], r % 2 == 0 ? f0 : f1);
-    for (int j = 0; j < Groups; ++j) {
-      for (int r = 0; r < 4; ++r) o[j][r] = __fmul_rn(o[j][r], r % 2 == 0 ? f0 : f1);
+  }
+
+  // exp2(s - m) of one tile.
+  __device__ __forceinline__ tile_values<Queries> probabilities(
+      const tile_values<Queries>& s) const {
+    tile_values<Queries> p;
+    for (int half = 0; half < 2; ++half) {
+      for (int r = 0; r < Queries; ++r) p.at[half][r] = ex2(__fsub_rn(s.at[half][r], m[r]));
     }
+    return p;
   }
 };
 
-// exp2(s - m) of one tile: tokens g and g + 8, two queries each.
-struct tile_probabilities {
-  float p00, p01, p10, p11;
-};
-template <int Groups>
-__device__ __forceinline__ tile_probabilities probabilities(const float (&s)[4],
-                                                            const strand<Groups>& a) {
-  return {ex2(__fsub_rn(s[0], a.m0)), ex2(__fsub_rn(s[1], a.m1)), ex2(__fsub_rn(s[2], a.m0)),
-          ex2(__fsub_rn(s[3], a.m1))};
+// The lane's half of a tile (`half` 0: tokens g, 1: tokens g + 8) as 8 x 8 part of the operand B.
+template <int Queries>
+__device__ __forceinline__ std::uint32_t as_operand(const float (&x)[Queries]) {
+  return transpose_8x8(pack_halves(x[0], Queries == 2 ? x[Queries - 1] : 0.0f));
 }
 
-// Queries as the N = 8 operand of MMA, in shared memory (registers are scarcer): fragments
-// [group][lane] of 8 bytes, q' (kv_formats.md section 5) and, for group16 whose zero terms need it,
-// q as stored. The four warps share them.
+// Queries of the per-token formats in fixed point (decode_attention.md section 1): the B operand
+// of m16n8k32, two signed 8-bit limbs a query. With one query a lane, column 2t is its high and
+// 2t + 1 its low limb; with two, the limbs are two operands. `memory` is where the warps share the
+// work: [pair of channel groups][lane].
 template <class Policy>
-struct queries {
+struct integer_queries {
+  static constexpr int n = Policy::lane_queries, pairs = Policy::head_dim / 32;
+  uint2 limbs[pairs][n];  // [.][0]: both limbs, or the high ones; [.][1]: the low ones
+  float cq[n], qz[n];
+  float c;
+
+  // All warps call; nobody reads the queries of the head before any more.
+  __device__ integer_queries(const decode_params& p, std::int64_t head, std::uint32_t memory,
+                             int warp, int lane)
+      : c(p.c) {
+    const int g = lane / 4, t = lane % 4;
+    const int query = n == 1 ? g / 2 : g;
+    const bool real = query < Policy::ratio;
+    const auto* const row = reinterpret_cast<const std::uint32_t*>(
+        p.q + (head * Policy::ratio + (real ? query : 0)) * Policy::head_dim);
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (int j = 0; j < 4 * pairs; ++j)
+      largest = max_halves(largest, __ldg(row + 4 * j + t) & 0x7fff7fffu);
+    float qm = fmaxf(low_half(largest), high_half(largest));
+    qm = fmaxf(qm, __shfl_xor_sync(~0u, qm, 1));
+    qm = fmaxf(qm, __shfl_xor_sync(~0u, qm, 2));
+    if (!real) qm = 0.0f;
+    const float reciprocal = qm == 0.0f ? 0.0f : __fdiv_rn(fixed_point_limit, qm),
+                unit = __fdiv_rn(qm, fixed_point_limit);
+    const std::uint32_t own = memory + 8 * n * lane;
+    if (warp < pairs) {
+      std::uint32_t high[2], low[2];
+      for (int k = 0; k < 2; ++k) {  // channel group of the pair
+        std::uint32_t bits[4];
+        for (int h = 0; h < 2; ++h) {
+          const std::uint32_t word = __ldg(row + 16 * warp + 8 * k + 4 * h + t);
+          bits[2 * h] = to_integer(__fmul_rn(low_half(word), reciprocal));
+          bits[2 * h + 1] = to_integer(__fmul_rn(high_half(word), reciprocal));
+        }
+        low[k] = gather_bytes(bits, 0x0040);
+        for (std::uint32_t& x : bits) x += 128;
+        high[k] = gather_bytes(bits, 0x0051);
+      }
+      if constexpr (n == 2) {
+        store_shared_8(own + 64 * 8 * warp, high[0], high[1]);
+        store_shared_8(own + 64 * 8 * warp + 8, low[0], low[1]);
+      } else {
+        store_shared_8(own + 32 * 8 * warp, g % 2 == 0 ? high[0] : low[0],
+                       g % 2 == 0 ? high[1] : low[1]);
+      }
+    }
+    __syncthreads();
+    int sum[n][4] = {};
+    constexpr std::uint32_t ones = 0x01010101;
+    unrolled<pairs>([&](auto pair) {
+      for (int r = 0; r < n; ++r) {
+        limbs[pair][r] = load_shared_8(own + 32 * 8 * n * pair + 8 * r);
+        mma_bytes(sum[r], {ones, ones, ones, ones}, limbs[pair][r].x, limbs[pair][r].y);
+      }
+    });
+    for (int r = 0; r < n; ++r) {
+      const int high = sum[0][r], low = n == 2 ? sum[n - 1][r] : sum[0][1];
+      cq[r] = __fmul_rn(p.c, __shfl_sync(~0u, unit, 4 * Policy::column(Policy::lane_query(t, r))));
+      qz[r] = __fmul_rn(cq[r], __int2float_rn(256 * high + low));
+    }
+  }
+
+  static constexpr float fixed_point_limit = 32639.0f;
+  // 1.5 * 2^23: added to an integer below 2^22 in size, the low bits of the sum are the integer.
+  static constexpr float integer_bias = 12582912.0f;
+  static constexpr int integer_bias_bits = 0x4b400000;
+
+  // rne(x) modulo 2^22, |x| < 2^22.
+  __device__ static std::uint32_t to_integer(float x) {
+    return __float_as_uint(__fadd_rn(x, integer_bias));
+  }
+  // The bytes that `selector` takes of the pairs (0, 1) and (2, 3).
+  __device__ static std::uint32_t gather_bytes(const std::uint32_t (&x)[4], unsigned selector) {
+    return __byte_perm(__byte_perm(x[0], x[1], selector), __byte_perm(x[2], x[3], selector),
+                       0x5410);
+  }
+};
+
+// Queries of int2_g16 as the N = 8 operand of m16n8k16, in shared memory (registers are scarcer):
+// fragments [group][lane] of 8 bytes, q' (kv_formats.md section 5) and, for the zero terms, q as
+// stored. The four warps share them.
+template <class Policy>
+struct half_queries {
   static constexpr int groups = Policy::layout::groups;
   static constexpr int key_bits = Policy::layout::key_bits;
-  static constexpr int common_exponent = key_bits == 2 ? 20 : 24;  // E
+  static constexpr int common_exponent = 20;  // E
   static constexpr int copy_bytes = groups * 256;
   std::uint32_t scaled, stored;  // shared addresses, of this lane
-  float qz0 = 0, qz1 = 0;        // per_token: c * sum of q
   float c, cs;
 
   // All warps call; nobody reads the queries of the head before any more.
-  __device__ queries(const decode_params& p, std::int64_t head, std::uint32_t memory, int warp,
-                     int lane)
-      : scaled(memory + 8 * lane), stored(scaled + copy_bytes), c(p.c) {
-    const int g = lane / 4, t = lane % 4;
-    const bool real = g < Policy::ratio;
+  __device__ half_queries(const decode_params& p, std::int64_t head, std::uint32_t memory, int warp,
+                          int lane)
+      : scaled(memory + 8 * lane),
+        stored(scaled + copy_bytes),
+        c(p.c),
+        cs(__fmul_rn(p.c, static_cast<float>(1 << common_exponent))) {
+    const int query = Policy::query_of(lane / 4), t = lane % 4;
+    const bool real = query < Policy::ratio;
     const auto* const row = reinterpret_cast<const std::uint32_t*>(
-        p.q + (head * Policy::ratio + (real ? g : 0)) * Policy::head_dim);
+        p.q + (head * Policy::ratio + (real ? query : 0)) * Policy::head_dim);
     unrolled<groups / decode_warps>([&](auto index) {
       constexpr int step = decltype(index)::value;
       const int j = warp + decode_warps * step;
       const std::uint32_t q0 = real ? __ldg(row + 8 * j + t) : 0u,
                           q1 = real ? __ldg(row + 8 * j + 4 + t) : 0u;
-      if constexpr (!Policy::layout::per_token) store_shared_8(stored + 256 * j, q0, q1);
+      store_shared_8(stored + 256 * j, q0, q1);
       store_shared_8(scaled + 256 * j, scale_down(q0, j), scale_down(q1, j));
     });
     __syncthreads();
-    if constexpr (Policy::layout::per_token) {
-      float sum[4] = {0, 0, 0, 0};
-      for (int j = 0; j < groups; ++j) {
-        const std::uint32_t q0 = real ? __ldg(row + 8 * j + t) : 0u,
-                            q1 = real ? __ldg(row + 8 * j + 4 + t) : 0u;
-        mma(sum, {half2_ones, half2_ones, half2_ones, half2_ones}, q0, q1);
-      }
-      qz0 = __fmul_rn(sum[0], c);
-      qz1 = __fmul_rn(sum[1], c);
-    }
-    cs = __fmul_rn(c, static_cast<float>(1 << common_exponent));
   }
 
   // q * 2^(eK(j) - E): a multiplication by a power of two.
@@ -165,6 +263,10 @@ struct queries {
   }
 };
 
+template <class Policy>
+using queries =
+    std::conditional_t<Policy::layout::per_token, integer_queries<Policy>, half_queries<Policy>>;
+
 template <int Bits, bool Value, int HeadDim, int Field>
 __device__ __forceinline__ a_fragment operand_fragment(const uint4& w) {
   return {
@@ -172,32 +274,89 @@ __device__ __forceinline__ a_fragment operand_fragment(const uint4& w) {
       operand_of<Bits, Value, HeadDim, Field>(w.z), operand_of<Bits, Value, HeadDim, Field>(w.w)};
 }
 
-// Base-2 logits of the 64 tokens of a page in shared memory at `page`.
+// Base-2 logits of the 64 tokens of a page in shared memory at `page`: per-token formats.
 template <class Policy>
-__device__ __forceinline__ void page_scores(std::uint32_t page, const queries<Policy>& q, int lane,
-                                            float (&s)[4][4]) {
+__device__ __forceinline__ void page_scores(
+    std::uint32_t page, const integer_queries<Policy>& q, int lane,
+    tile_values<Policy::lane_queries> (&s)[Policy::layout::tiles]) {
   using layout = typename Policy::layout;
-  constexpr int d = Policy::head_dim;
-  const int g = lane / 4, t = lane % 4;
-  for (int i = 0; i < layout::tiles; ++i) {
-    for (int r = 0; r < 4; ++r) s[i][r] = 0.0f;
-  }
-  float zk0 = 0, zk1 = 0;
-  if constexpr (!layout::per_token) {
-    float zk[4] = {0, 0, 0, 0};  // row r: zero term of tile r % 4
-    for (int pair = 0; pair < layout::groups / 2; ++pair) {
-      const uint4 z = load_shared_16(page + layout::key_zero_offset + 256 * pair +
-                                     64 * (g % layout::tiles) + 16 * t);
-      const uint2 q0 = load_shared_8(q.stored + 512 * pair),
-                  q1 = load_shared_8(q.stored + 512 * pair + 256);
-      mma(zk, {z.x, 0, z.y, 0}, q0.x, q0.y);
-      mma(zk, {z.z, 0, z.w, 0}, q1.x, q1.y);
+  using number = integer_queries<Policy>;
+  constexpr int n = Policy::lane_queries;
+  constexpr bool nibbles = layout::key_bits == 4;
+  const int g = lane / 4;
+  unrolled<layout::tiles>([&](auto tile_index) {
+    constexpr int i = decltype(tile_index)::value;
+    // Biased, so that the bits are a float (integer_bias). High nibbles stay where they are, as 16
+    // times their code; low nibbles have sums of their own.
+    int sum[n][4], low[n][4];
+    for (int r = 0; r < n; ++r) {
+      for (int k = 0; k < 4; ++k) {
+        sum[r][k] = number::integer_bias_bits;
+        low[r][k] = 0;
+      }
     }
-    zk0 = __fmul_rn(zk[0], q.c);
-    zk1 = __fmul_rn(zk[1], q.c);
+    unrolled<layout::key_fragments_of_tile>([&](auto fragment_index) {
+      constexpr int f = decltype(fragment_index)::value;
+      const uint4 w = load_shared_16(
+          page + (i * layout::key_fragments_of_tile + f) * layout::fragment_bytes + lane * 16);
+      if constexpr (nibbles) {
+        constexpr std::uint32_t lower = 0x0f0f0f0f, upper = 0xf0f0f0f0;
+        for (int r = 0; r < n; ++r) {
+          mma_bytes(low[r], {w.x & lower, w.y & lower, w.z & lower, w.w & lower},
+                    q.limbs[2 * f][r].x, q.limbs[2 * f][r].y);
+          mma_bytes(sum[r], {w.x & upper, w.y & upper, w.z & upper, w.w & upper},
+                    q.limbs[2 * f + 1][r].x, q.limbs[2 * f + 1][r].y);
+        }
+      } else {
+        for (int r = 0; r < n; ++r)
+          mma_bytes(sum[r], {w.x, w.y, w.z, w.w}, q.limbs[f][r].x, q.limbs[f][r].y);
+      }
+    });
+    const uint4 meta =
+        load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);  // tokens g, g + 8
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t key = half == 0 ? meta.x : meta.z;
+      const float ks = low_half(key), kz = high_half(key);
+      for (int r = 0; r < n; ++r) {
+        int high_sum = sum[0][2 * half + r],
+            low_sum = n == 2 ? sum[n - 1][2 * half + r] : sum[0][2 * half + 1];
+        float dot;                // high * 256 + low, rounded once
+        if constexpr (nibbles) {  // a 16th of both
+          high_sum += 16 * low[0][2 * half + r];
+          low_sum += 16 * (n == 2 ? low[n - 1][2 * half + r] : low[0][2 * half + 1]);
+          dot = __fmaf_rn(
+              __fsub_rn(__int_as_float(high_sum), number::integer_bias), 16.0f,
+              __fmaf_rn(__int_as_float(low_sum), 0.0625f, -0.0625f * number::integer_bias));
+        } else {
+          dot = __fmaf_rn(__fsub_rn(__int_as_float(high_sum), number::integer_bias), 256.0f,
+                          __fsub_rn(__int_as_float(low_sum), number::integer_bias));
+        }
+        s[i].at[half][r] = __fmaf_rn(__fmul_rn(ks, q.cq[r]), dot, __fmul_rn(kz, q.qz[r]));
+      }
+    }
+  });
+}
+
+// The same of int2_g16.
+template <class Policy>
+__device__ __forceinline__ void page_scores(
+    std::uint32_t page, const half_queries<Policy>& q, int lane,
+    tile_values<Policy::lane_queries> (&s)[Policy::layout::tiles]) {
+  using layout = typename Policy::layout;
+  constexpr int d = Policy::head_dim, n = Policy::lane_queries;
+  const int g = lane / 4, t = lane % 4;
+  float zk[4] = {0, 0, 0, 0};  // row r: zero term of tile r % 4
+  for (int pair = 0; pair < layout::groups / 2; ++pair) {
+    const uint4 z = load_shared_16(page + layout::key_zero_offset + 256 * pair +
+                                   64 * (g % layout::tiles) + 16 * t);
+    const uint2 q0 = load_shared_8(q.stored + 512 * pair),
+                q1 = load_shared_8(q.stored + 512 * pair + 256);
+    mma(zk, {z.x, 0, z.y, 0}, q0.x, q0.y);
+    mma(zk, {z.z, 0, z.w, 0}, q1.x, q1.y);
   }
-  uint4 w[layout::tiles];
-  [[maybe_unused]] uint4 scale[layout::tiles];  // group16 only
+  for (int r = 0; r < n; ++r) zk[r] = __fmul_rn(zk[r], q.c);
+  float dot[layout::tiles][4] = {};
+  uint4 w[layout::tiles], scale[layout::tiles];
   unrolled<layout::groups>([&](auto group_index) {
     constexpr int j = decltype(group_index)::value;
     const uint2 b = load_shared_8(q.scaled + 256 * j);
@@ -208,66 +367,56 @@ __device__ __forceinline__ void page_scores(std::uint32_t page, const queries<Po
         w[i] =
             load_shared_16(page + layout::key_fragment(i, j) * layout::fragment_bytes + lane * 16);
       }
-      const a_fragment k = operand_fragment<layout::key_bits, false, d, field>(w[i]);
-      if constexpr (layout::per_token) {
-        mma(s[i], k, b.x, b.y);
-      } else {
-        if constexpr (j % 2 == 0) {
-          scale[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
-                                    32 * j + 16 * t);
-        }
-        mma(s[i], k, mul_halves(b.x, j % 2 == 0 ? scale[i].x : scale[i].z),
-            mul_halves(b.y, j % 2 == 0 ? scale[i].y : scale[i].w));
+      if constexpr (j % 2 == 0) {
+        scale[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
+                                  32 * j + 16 * t);
       }
+      mma(dot[i], operand_fragment<layout::key_bits, false, d, field>(w[i]),
+          mul_halves(b.x, j % 2 == 0 ? scale[i].x : scale[i].z),
+          mul_halves(b.y, j % 2 == 0 ? scale[i].y : scale[i].w));
     });
   });
   for (int i = 0; i < layout::tiles; ++i) {
-    if constexpr (layout::per_token) {
-      const uint4 meta =
-          load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);  // tokens g, g + 8
-      const float a0 = __fmul_rn(low_half(meta.x), q.cs), a1 = __fmul_rn(low_half(meta.z), q.cs);
-      const float k0 = high_half(meta.x), k1 = high_half(meta.z);
-      s[i][0] = __fmaf_rn(a0, s[i][0], __fmul_rn(k0, q.qz0));
-      s[i][1] = __fmaf_rn(a0, s[i][1], __fmul_rn(k0, q.qz1));
-      s[i][2] = __fmaf_rn(a1, s[i][2], __fmul_rn(k1, q.qz0));
-      s[i][3] = __fmaf_rn(a1, s[i][3], __fmul_rn(k1, q.qz1));
-    } else {
-      const float z0 = __shfl_sync(~0u, zk0, 4 * i + t), z1 = __shfl_sync(~0u, zk1, 4 * i + t);
-      s[i][0] = __fmaf_rn(s[i][0], q.cs, z0);
-      s[i][1] = __fmaf_rn(s[i][1], q.cs, z1);
-      s[i][2] = __fmaf_rn(s[i][2], q.cs, z0);
-      s[i][3] = __fmaf_rn(s[i][3], q.cs, z1);
+    for (int r = 0; r < n; ++r) {
+      const float zero = __shfl_sync(~0u, zk[r], 4 * i + t);
+      for (int half = 0; half < 2; ++half)
+        s[i].at[half][r] = __fmaf_rn(dot[i][2 * half + r], q.cs, zero);
     }
   }
 }
 
 // Adds the page's probabilities times values to the strand.
 template <class Policy>
-__device__ __forceinline__ void page_values(std::uint32_t page, const float (&s)[4][4], int lane,
-                                            strand<Policy::layout::groups>& a) {
+__device__ __forceinline__ void page_values(
+    std::uint32_t page, const tile_values<Policy::lane_queries> (&s)[Policy::layout::tiles],
+    int lane, strand<Policy::layout::groups, Policy::lane_queries>& a) {
   using layout = typename Policy::layout;
-  constexpr int d = Policy::head_dim;
+  constexpr int d = Policy::head_dim, n = Policy::lane_queries;
   constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;  // MID
   const int g = lane / 4, t = lane % 4;
   unrolled<layout::tiles>([&](auto tile_index) {
     constexpr int i = decltype(tile_index)::value;
-    const tile_probabilities p = probabilities(s[i], a);
+    const tile_values<n> p = a.probabilities(s[i]);
     std::uint32_t b0, b1;
     if constexpr (layout::per_token) {
       const uint4 meta = load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);
       const float v0 = low_half(meta.y), v1 = low_half(meta.w);
       const float z0 = __fmaf_rn(v0, middle, high_half(meta.y)),
                   z1 = __fmaf_rn(v1, middle, high_half(meta.w));
-      a.l0 = __fadd_rn(__fadd_rn(a.l0, p.p00), p.p10);
-      a.l1 = __fadd_rn(__fadd_rn(a.l1, p.p01), p.p11);
-      a.z0 = __fmaf_rn(p.p10, z1, __fmaf_rn(p.p00, z0, a.z0));
-      a.z1 = __fmaf_rn(p.p11, z1, __fmaf_rn(p.p01, z0, a.z1));
-      b0 = transpose_8x8(pack_halves(__fmul_rn(p.p00, v0), __fmul_rn(p.p01, v0)));
-      b1 = transpose_8x8(pack_halves(__fmul_rn(p.p10, v1), __fmul_rn(p.p11, v1)));
+      tile_values<n> scaled;  // P' before its rounding
+      for (int r = 0; r < n; ++r) {
+        const float p0 = p.at[0][r], p1 = p.at[1][r];
+        a.l[r] = __fadd_rn(__fadd_rn(a.l[r], p0), p1);
+        a.z[r] = __fmaf_rn(p1, z1, __fmaf_rn(p0, z0, a.z[r]));
+        scaled.at[0][r] = __fmul_rn(p0, v0);
+        scaled.at[1][r] = __fmul_rn(p1, v1);
+      }
+      b0 = as_operand(scaled.at[0]);
+      b1 = as_operand(scaled.at[1]);
       mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
     } else {
-      b0 = transpose_8x8(pack_halves(p.p00, p.p01));
-      b1 = transpose_8x8(pack_halves(p.p10, p.p11));
+      b0 = as_operand(p.at[0]);
+      b1 = as_operand(p.at[1]);
       uint2 zero =
           make_uint2(0, 0);  // rows 0-7: zeros of the channel groups; rows 8-15: ones, for l
       if (g < layout::groups) {
@@ -302,33 +451,33 @@ __device__ __forceinline__ void page_values(std::uint32_t page, const float (&s)
 
 // Turns the accumulators of a strand of pages into l and the unnormalised output.
 template <class Policy>
-__device__ __forceinline__ void finish_pages(strand<Policy::layout::groups>& a, int lane) {
+__device__ __forceinline__ void finish_pages(
+    strand<Policy::layout::groups, Policy::lane_queries>& a, int lane) {
   using layout = typename Policy::layout;
+  constexpr int n = Policy::lane_queries;
   constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;
-  if constexpr (layout::per_token) {
-    for (int step = 4; step < 32; step *= 2) {
-      a.l0 = __fadd_rn(a.l0, __shfl_xor_sync(~0u, a.l0, step));
-      a.l1 = __fadd_rn(a.l1, __shfl_xor_sync(~0u, a.l1, step));
-      a.z0 = __fadd_rn(a.z0, __shfl_xor_sync(~0u, a.z0, step));
-      a.z1 = __fadd_rn(a.z1, __shfl_xor_sync(~0u, a.z1, step));
+  for (int r = 0; r < n; ++r) {
+    if constexpr (layout::per_token) {
+      for (int step = 4; step < 32; step *= 2) {
+        a.l[r] = __fadd_rn(a.l[r], __shfl_xor_sync(~0u, a.l[r], step));
+        a.z[r] = __fadd_rn(a.z[r], __shfl_xor_sync(~0u, a.z[r], step));
+      }
+      a.z[r] = __fmaf_rn(-middle, a.zc[r], a.z[r]);
+    } else {
+      a.l[r] = a.zc[2 + r];
     }
-    a.z0 = __fmaf_rn(-middle, a.zc[0], a.z0);
-    a.z1 = __fmaf_rn(-middle, a.zc[1], a.z1);
-  } else {
-    a.l0 = a.zc[2];
-    a.l1 = a.zc[3];
   }
   unrolled<layout::groups>([&](auto group_index) {
     constexpr int j = decltype(group_index)::value;
     constexpr auto scale =
         static_cast<float>(1 << operand_exponent<layout::value_bits, true, Policy::head_dim>(
                                layout::value_field(0, j)));
-    float y0 = a.z0, y1 = a.z1;
-    if constexpr (!layout::per_token) {
-      y0 = __shfl_sync(~0u, a.zc[0], 4 * j + lane % 4);
-      y1 = __shfl_sync(~0u, a.zc[1], 4 * j + lane % 4);
+    for (int r = 0; r < n; ++r) {
+      float y = a.z[r];
+      if constexpr (!layout::per_token) y = __shfl_sync(~0u, a.zc[r], 4 * j + lane % 4);
+      for (int half = 0; half < 4; half += 2)
+        a.o[j][half + r] = __fmaf_rn(a.o[j][half + r], scale, y);
     }
-    for (int r = 0; r < 4; ++r) a.o[j][r] = __fmaf_rn(a.o[j][r], scale, r % 2 == 0 ? y0 : y1);
   });
 }
 
@@ -346,40 +495,45 @@ __device__ __forceinline__ int recent_channel(int g) { return 4 * (g / 2) + g % 
 
 // Writes a tile's scores of real queries for tokens below `limit`. `scores` is the head's
 // [token][G].
-template <int Ratio>
-__device__ __forceinline__ void store_scores(float* scores, const float (&s)[4], int token,
+template <class Policy>
+__device__ __forceinline__ void store_scores(float* scores,
+                                             const tile_values<Policy::lane_queries>& s, int token,
                                              int limit, int t, std::uint64_t keep) {
+  constexpr int n = Policy::lane_queries, ratio = Policy::ratio;
+  const int query = Policy::lane_query(t, 0);
   for (int half = 0; half < 2; ++half) {
     const int at = token + 8 * half;
-    float* const to = scores + static_cast<std::int64_t>(at) * Ratio + 2 * t;
+    float* const to = scores + static_cast<std::int64_t>(at) * ratio + query;
     if (at >= limit) continue;
-    if constexpr (Ratio % 2 == 0) {
-      if (2 * t < Ratio)
-        store_kept(reinterpret_cast<float2*>(to), make_float2(s[2 * half], s[2 * half + 1]), keep);
+    if constexpr (n == 2 && ratio % 2 == 0) {
+      if (query < ratio)
+        store_kept(reinterpret_cast<float2*>(to), make_float2(s.at[half][0], s.at[half][n - 1]),
+                   keep);
     } else {
-      if (2 * t < Ratio) store_kept(to, s[2 * half], keep);
-      if (2 * t + 1 < Ratio) store_kept(to + 1, s[2 * half + 1], keep);
+      for (int r = 0; r < n; ++r) {
+        if (query + r < ratio) store_kept(to + r, s.at[half][r], keep);
+      }
     }
   }
 }
 
 // The recent part's strand of this warp: blocks warp, warp + 4, ... of 32 tokens.
 template <class Policy>
-__device__ __forceinline__ void recent_strand(const decode_params& p, const queries<Policy>& q,
-                                              std::int64_t head, int num_quantized, int count,
-                                              int warp, int lane, strand<Policy::layout::groups>& a,
-                                              float* scores, std::uint64_t keep) {
-  constexpr int d = Policy::head_dim, groups = Policy::layout::groups,
+__device__ __forceinline__ void recent_strand(
+    const decode_params& p, std::int64_t head, int num_quantized, int count, int warp, int lane,
+    strand<Policy::layout::groups, Policy::lane_queries>& a, float* scores, std::uint64_t keep) {
+  constexpr int d = Policy::head_dim, groups = Policy::layout::groups, n = Policy::lane_queries,
                 tiles = spec::tokens_per_recent_block / 16;
   const int g = lane / 4, t = lane % 4;
   const std::int64_t base = head * p.recent_capacity * d;
   const std::uint16_t* const keys = p.recent_k + base;
   const std::uint16_t* const values = p.recent_v + base;
-  const bool real = g < Policy::ratio;
-  const std::uint16_t* const query = p.q + (head * Policy::ratio + (real ? g : 0)) * d;
+  const bool real = Policy::query_of(g) < Policy::ratio;
+  const std::uint16_t* const query =
+      p.q + (head * Policy::ratio + (real ? Policy::query_of(g) : 0)) * d;
   for (int first = warp * spec::tokens_per_recent_block; first < count;
        first += decode_warps * spec::tokens_per_recent_block) {
-    float s[tiles][4] = {};
+    float dot[tiles][4] = {};
     for (int j = 0; j < groups; ++j) {
       const int channel = 16 * j + 4 * t;
       const uint2 b = recent_quad(query, 0, 0, real ? 1 : 0, channel);
@@ -387,22 +541,24 @@ __device__ __forceinline__ void recent_strand(const decode_params& p, const quer
         const int token = first + 16 * i + g;
         const uint2 k0 = recent_quad(keys, d, token, count, channel),
                     k1 = recent_quad(keys, d, token + 8, count, channel);
-        mma(s[i], {k0.x, k1.x, k0.y, k1.y}, b.x, b.y);
+        mma(dot[i], {k0.x, k1.x, k0.y, k1.y}, b.x, b.y);
       }
     }
+    tile_values<n> s[tiles];
     for (int i = 0; i < tiles; ++i) {
       const int token = first + 16 * i + g;
-      for (int r = 0; r < 4; ++r)
-        s[i][r] = token + 8 * (r / 2) < count ? __fmul_rn(s[i][r], q.c) : minus_infinity();
+      for (int half = 0; half < 2; ++half) {
+        for (int r = 0; r < n; ++r)
+          s[i].at[half][r] =
+              token + 8 * half < count ? __fmul_rn(dot[i][2 * half + r], p.c) : minus_infinity();
+      }
       if (scores != nullptr)
-        store_scores<Policy::ratio>(scores, s[i], num_quantized + token, num_quantized + count, t,
-                                    keep);
+        store_scores<Policy>(scores, s[i], num_quantized + token, num_quantized + count, t, keep);
     }
     a.raise(s);
     for (int i = 0; i < tiles; ++i) {
-      const tile_probabilities e = probabilities(s[i], a);
-      const std::uint32_t b0 = transpose_8x8(pack_halves(e.p00, e.p01)),
-                          b1 = transpose_8x8(pack_halves(e.p10, e.p11));
+      const tile_values<n> e = a.probabilities(s[i]);
+      const std::uint32_t b0 = as_operand(e.at[0]), b1 = as_operand(e.at[1]);
       mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
       const int token = first + 16 * i + g;
       for (int j = 0; j < groups; ++j) {
@@ -415,8 +571,7 @@ __device__ __forceinline__ void recent_strand(const decode_params& p, const quer
       }
     }
   }
-  a.l0 = a.zc[0];
-  a.l1 = a.zc[1];
+  for (int r = 0; r < n; ++r) a.l[r] = a.zc[r];
 }
 
 // Where the four strands of a split meet, beside `sums` in dynamic shared memory.
@@ -604,7 +759,8 @@ template <class Policy>
 __device__ void decode(const decode_params& p) {
   using namespace decode_detail;
   using layout = typename Policy::layout;
-  constexpr int d = Policy::head_dim, ratio = Policy::ratio, stride = Policy::exchange_stride;
+  constexpr int d = Policy::head_dim, ratio = Policy::ratio, n = Policy::lane_queries;
+  constexpr int stride = Policy::exchange_stride;
   constexpr int rows_at_once =
       decode_threads / d;  // query heads that the threads merge side by side
   constexpr int row_steps = (ratio + rows_at_once - 1) / rows_at_once;
@@ -614,7 +770,7 @@ __device__ void decode(const decode_params& p) {
   float* const sums = reinterpret_cast<float*>(
       shared + Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
   __shared__ __align__(8) std::uint64_t barriers[decode_warps * Policy::stages];
-  __shared__ __align__(8) unsigned char query_memory[Policy::query_bytes];
+  __shared__ __align__(16) unsigned char query_memory[Policy::query_bytes];
   __shared__ exchange meet;
   __shared__ bool last_arriver;
 
@@ -740,7 +896,7 @@ __device__ void decode(const decode_params& p) {
     };
 
     for (int k = k0; k < k1; ++k) {
-      strand<layout::groups> a;
+      strand<layout::groups, n> a;
       int blocks;  // of this split: strands without one take no part
       const bool from_recent = k >= page_splits;
       if (!from_recent) {
@@ -749,17 +905,18 @@ __device__ void decode(const decode_params& p) {
         for (int page = k * pages_per_split + warp; page < stop; page += decode_warps) {
           const std::uint32_t data = ring + stage * layout::bytes;
           const int token = page * layout::tokens;
-          float s[layout::tiles][4];
+          tile_values<n> s[layout::tiles];
           mbarrier_wait(barrier + 8 * stage, parity);
-          page_scores<Policy>(data, q, lane, s);
+          page_scores(data, q, lane, s);
           if (scores != nullptr) {
             for (int i = 0; i < layout::tiles; ++i)
-              store_scores<ratio>(scores, s[i], token + 16 * i + g, quantized, t, keep_policy);
+              store_scores<Policy>(scores, s[i], token + 16 * i + g, quantized, t, keep_policy);
           }
           if (token + layout::tokens > quantized) {
             for (int i = 0; i < layout::tiles; ++i) {
-              for (int r = 0; r < 4; ++r) {
-                if (token + 16 * i + g + 8 * (r / 2) >= quantized) s[i][r] = minus_infinity();
+              for (int half = 0; half < 2; ++half) {
+                if (token + 16 * i + g + 8 * half < quantized) continue;
+                for (int r = 0; r < n; ++r) s[i].at[half][r] = minus_infinity();
               }
             }
           }
@@ -775,27 +932,29 @@ __device__ void decode(const decode_params& p) {
         finish_pages<Policy>(a, lane);
       } else {
         blocks = (recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
-        recent_strand<Policy>(p, q, head, quantized, recent, warp, lane, a, scores, keep_policy);
+        recent_strand<Policy>(p, head, quantized, recent, warp, lane, a, scores, keep_policy);
       }
 
       // Strands meet in shared memory.
       __syncthreads();  // what was there has been read
       if (warp < blocks) {
         if (g == 0) {
-          meet.m[warp][2 * t] = a.m0;
-          meet.m[warp][2 * t + 1] = a.m1;
-          meet.l[warp][2 * t] = a.l0;
-          meet.l[warp][2 * t + 1] = a.l1;
+          for (int r = 0; r < 2; ++r) {  // padding queries: anything defined
+            meet.m[warp][n == 2 ? 2 * t + r : t + 4 * r] = a.m[r % n];
+            meet.l[warp][n == 2 ? 2 * t + r : t + 4 * r] = a.l[r % n];
+          }
         }
         // Rows of a result are channels g and g + 8 of the group; recent_strand has its own order.
         const int row = from_recent ? recent_channel(g) : g, half_step = from_recent ? 2 : 8;
         unrolled<layout::groups>([&](auto group_index) {
           constexpr int j = decltype(group_index)::value;
-          for (int r = 0; r < 4; ++r) {
-            const int query = 2 * t + r % 2;
-            if (query < ratio)
-              sums[(warp * ratio + query) * stride + 16 * j + row + half_step * (r / 2)] =
-                  a.o[j][r];
+          for (int half = 0; half < 2; ++half) {
+            for (int r = 0; r < n; ++r) {
+              const int query = Policy::lane_query(t, r);
+              if (query < ratio)
+                sums[(warp * ratio + query) * stride + 16 * j + row + half_step * half] =
+                    a.o[j][2 * half + r];
+            }
           }
         });
       }

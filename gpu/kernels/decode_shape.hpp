@@ -17,8 +17,12 @@ constexpr std::int64_t decode_partial_floats(int ratio, int head_dim) {
   return (std::int64_t{ratio} * (head_dim + 2) + 3) / 4 * 4;
 }
 
-// The queries of a head as MMA operands, twice (static shared memory).
-constexpr int decode_query_bytes(int head_dim) { return head_dim / 16 * 256 * 2; }
+// The queries of a head as MMA operands (static shared memory): fixed point, or fp16 twice.
+constexpr int decode_query_bytes(const spec::kv_format& format, int head_dim, int ratio) {
+  if (format.scales == spec::scale_layout::per_token)
+    return head_dim / 32 * 256 * (ratio <= 4 ? 1 : 2);
+  return head_dim / 16 * 256 * 2;
+}
 
 // Shared memory of an SM is 228 KB, 1 KB of it reserved a CTA. Two CTAs hide each other's split
 // ends (three where a page is small), so the ring is as deep as that allows, at least two pages a
@@ -29,13 +33,14 @@ struct decode_shape {
   int exchange_stride;  // floats of a query's row where strands meet
   int dynamic_shared_bytes;
 };
-constexpr decode_shape decode_shape_of(std::int64_t page_bytes, int head_dim, int ratio) {
+constexpr decode_shape decode_shape_of(const spec::kv_format& format, int head_dim, int ratio) {
   const int stride = head_dim + 4;  // +4 keeps rows off each other's banks
   const int exchange_bytes = decode_warps * ratio * stride * 4;
-  const int stage_bytes = decode_warps * static_cast<int>(page_bytes);  // of all four rings
+  const int stage_bytes =  // of all four rings
+      decode_warps * static_cast<int>(spec::page_size_bytes(format, head_dim));
   for (int ctas = head_dim == 64 ? 3 : 2; ctas > 0; --ctas) {
     // Less the reserve and the static arrays.
-    const int available = 233472 / ctas - 1024 - 768 - decode_query_bytes(head_dim);
+    const int available = 233472 / ctas - 1024 - 768 - decode_query_bytes(format, head_dim, ratio);
     const int fitting = (available - exchange_bytes) / stage_bytes;
     if (fitting < 2) continue;
     const int stages = fitting > 4 ? 4 : fitting;

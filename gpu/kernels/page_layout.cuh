@@ -40,6 +40,9 @@ struct page_layout {
       static_cast<int>(spec::page_size_bytes(spec::format_of(Format), HeadDim));
   static_assert(bytes % 128 == 0, "pages are copied in bulk and stay 128-byte aligned");
 
+  // per_token: K lies in byte fragments of 16 tokens by 32 channels, two in one if of 4 bits.
+  static constexpr int key_fragments_of_tile = HeadDim * key_bits / 256;
+
   // Fragment and field of a tile's channel group: linear index tile * groups + group.
   static constexpr int key_fragment(int tile, int group) {
     return (tile * groups + group) / key_fields;
@@ -58,8 +61,7 @@ struct page_layout {
 // Where a field stands after its shift: the operand is code * 2^(position - 24).
 template <int Bits, bool Value, int HeadDim>
 constexpr int operand_position(int field) {
-  if (Bits == 8) return 0;
-  if (Bits == 4) return (Value ? 2 : 0) + 4 * (field % 2);
+  if (Bits == 4) return 2 + 4 * (field % 2);
   if (HeadDim == 64) return 4 + 2 * (field % 2);
   return 4 + 2 * (field < 2 ? field : field < 5 ? field - 2 : field - 5);
 }
@@ -76,11 +78,7 @@ __device__ __forceinline__ std::uint32_t operand_of(std::uint32_t w) {
   constexpr std::uint32_t half_mask = ((1u << Bits) - 1)
                                       << operand_position<Bits, Value, HeadDim>(Field);
   constexpr std::uint32_t mask = half_mask | half_mask << 16;
-  if constexpr (Bits == 8) {
-    return Field == 0 ? w & mask : __byte_perm(w, 0, 0x4341);
-  } else if constexpr (Bits == 4 && !Value) {
-    return (Field < 2 ? w : w >> 8) & mask;
-  } else if constexpr (Bits == 4) {
+  if constexpr (Bits == 4) {
     return (Field < 2 ? w << 2 : w >> 6) & mask;
   } else if constexpr (HeadDim == 64) {
     return (Field < 2 ? w << 4 : Field < 4 ? w : Field < 6 ? w >> 4 : w >> 8) & mask;

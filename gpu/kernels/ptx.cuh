@@ -149,6 +149,16 @@ __device__ __forceinline__ void mma(float (&d)[4], const a_fragment& a, std::uin
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
+// d += a * b, modulo 2^32: 8-bit operands, unsigned a, signed b. Rows g, g+8 (g = lane / 4) of a:
+// columns 4t .. 4t+3 (x, y) and 16+4t .. 16+4t+3 (z, w), the rows of b in column g likewise.
+__device__ __forceinline__ void mma_bytes(int (&d)[4], const a_fragment& a, std::uint32_t b0,
+                                          std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
 // Transposes an 8x8 matrix of halves that is spread over the warp.
 __device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t x) {
   std::uint32_t y;

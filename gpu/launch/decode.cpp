@@ -82,9 +82,8 @@ void decode(device& dev, const decode_args& a, stream* s) {
     throw spec::contract_error(
         "decode: batch * kv_heads * splits of max_quantized exceeds 2^31 - 1: launch in parts");
   }
-  const int shared = decode_shape_of(spec::page_size_bytes(spec::format_of(a.format), a.head_dim),
-                                     a.head_dim, a.gqa_ratio)
-                         .dynamic_shared_bytes;
+  const int shared =
+      decode_shape_of(spec::format_of(a.format), a.head_dim, a.gqa_ratio).dynamic_shared_bytes;
 
   const kernel_entry& entry = find_kernel(kernel_role::decode, a.format, a.head_dim, a.gqa_ratio);
   const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
