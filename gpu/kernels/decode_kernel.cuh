@@ -231,10 +231,8 @@ struct half_queries {
   // All warps call; nobody reads the queries of the head before any more.
   __device__ half_queries(const decode_params& p, std::int64_t head, std::uint32_t memory, int warp,
                           int lane)
-      : scaled(memory + 8 * lane),
-        stored(scaled + copy_bytes),
-        c(p.c),
-        cs(__fmul_rn(p.c, static_cast<float>(1 << common_exponent))) {
+      : scaled(memory + 8 * lane), stored(scaled + copy_bytes), c(p.c) {
+    cs = __fmul_rn(c, static_cast<float>(1 << common_exponent));
     const int query = Policy::query_of(lane / 4), t = lane % 4;
     const bool real = query < Policy::ratio;
     const auto* const row = reinterpret_cast<const std::uint32_t*>(
