@@ -874,21 +874,29 @@ class decoder {
   }
   void mma() {
     i_.op = opcode::mma;
-    const bool k16 = m_->take("m16n8k16");
+    const int shape = m_->take_one({"m16n8k8", "m16n8k16", "m16n8k32"});
     if (!m_->take("sync") || !m_->take("aligned") || !m_->take("row") || !m_->take("col") ||
-        (!k16 && !m_->take("m16n8k8")))
-      fail("only mma.sync.aligned.m16n8k16 and m16n8k8 .row.col are known");
+        shape < 0)
+      fail("only mma.sync.aligned.m16n8k8, m16n8k16 and m16n8k32 .row.col are known");
+    i_.vector = static_cast<std::uint8_t>(8 << shape);
     const type d = take_type();
     i_.t = take_type();
-    const type b = take_type();
+    i_.t2 = take_type();
     const type c = take_type();
-    if (d != type::f32 || c != type::f32 || b != i_.t || (i_.t != type::f16 && i_.t != type::bf16))
-      fail("only f16 or bf16 operands with f32 accumulators are known");
-    i_.vector = k16 ? 16 : 8;
+    const auto is_byte = [](type t) { return t == type::u8 || t == type::s8; };
+    const bool floats = d == type::f32 && c == type::f32 && i_.t2 == i_.t &&
+                        (i_.t == type::f16 || i_.t == type::bf16) && i_.vector <= 16;
+    const bool bytes =
+        d == type::s32 && c == type::s32 && is_byte(i_.t) && is_byte(i_.t2) && i_.vector == 32;
+    if (!floats && !bytes)
+      fail(
+          "only f16 or bf16 operands with f32 accumulators (k8, k16) and u8 or s8 operands with "
+          "s32 accumulators (k32) are known");
+    const std::size_t registers = i_.vector == 8 ? 2 : 4;  // of A; of B half as many
     expect_args(4);
     fragment(0, 4, 0);
-    fragment(1, k16 ? 4 : 2, 4);
-    fragment(2, k16 ? 2 : 1, 8);
+    fragment(1, registers, 4);
+    fragment(2, registers / 2, 8);
     fragment(3, 4, 10);
   }
   void move_matrix() {

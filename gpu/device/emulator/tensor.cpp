@@ -1,7 +1,8 @@
-// mma.sync on f16 and bf16 with f32 accumulators, with the arithmetic of sm_90: the exact products
+// mma.sync. On f16 and bf16 with f32 accumulators, with the arithmetic of sm_90: the exact products
 // of one k-step and the accumulator are aligned to the largest exponent, their magnitudes truncated
 // to 25 fraction bits, summed exactly and truncated once to f32. Zeros take no part, the exponent
-// is at least -133, a zero sum is +0, NaN is 0x7fffffff. Built for plain x86-64 and for AVX2.
+// is at least -133, a zero sum is +0, NaN is 0x7fffffff. On 8-bit integers with s32 accumulators:
+// exact, modulo 2^32. Built for plain x86-64 and for AVX2.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -201,11 +202,15 @@ void gather(warp& w, const instruction& i, tile& t) {
   return ~((v == 0.0f) | ((m >= 0x1p-30f) & (m <= 0x1p30f)));
 }
 
-template <bool Half>
-step mma(warp& w, const instruction& i, u32 m) {
+void need_all_lanes(u32 m) {
   if (m != 0xffffffffu)
     throw fault{"mma runs without all 32 lanes", std::countr_zero(~m),
                 "all 32 lanes must execute it together"};
+}
+
+template <bool Half>
+step mma(warp& w, const instruction& i, u32 m) {
+  need_all_lanes(m);
   tile t;
   gather<Half>(w, i, t);
   const int k_count = i.vector;
@@ -237,6 +242,45 @@ step mma(warp& w, const instruction& i, u32 m) {
   return step::next;
 }
 
+// A register of A or B over all lanes is eight rows of A, or columns of B, of 16 bytes: lane 4g + q
+// holds bytes 4q .. 4q + 3 of row g. Registers of A: rows 0-7, 8-15 of k 0-15, then of 16-31. Of B:
+// k 0-15, 16-31. C and D as above.
+template <class A, class B>
+step mma_bytes(warp& w, const instruction& i, u32 m) {
+  need_all_lanes(m);
+  constexpr std::size_t k_count = 32;
+  s32 a[rows_m][k_count];
+  s32 b[k_count][columns_n];
+  for (std::size_t e = 0; e < 4; ++e) {
+    const A* lanes = row<A>(w, i.o[4 + e]);
+    for (std::size_t g = 0; g < 8; ++g)
+      for (std::size_t k = 0; k < 16; ++k)
+        a[g + 8 * (e & 1)][k + 16 * (e >> 1)] = lanes[16 * g + k];
+  }
+  for (std::size_t e = 0; e < 2; ++e) {
+    const B* lanes = row<B>(w, i.o[8 + e]);
+    for (std::size_t k = 0; k < 16; ++k)
+      for (std::size_t n = 0; n < 8; ++n) b[k + 16 * e][n] = lanes[16 * n + k];
+  }
+  u32 c[4][32];
+  for (std::size_t e = 0; e < 4; ++e) __builtin_memcpy(c[e], row<u32>(w, i.o[10 + e]), sizeof c[e]);
+  for (std::size_t r = 0; r < rows_m; ++r) {
+    int8 sum{};  // at most 32 * 255 * 255
+    for (std::size_t k = 0; k < k_count; ++k) {
+      int8 v;
+      __builtin_memcpy(&v, b[k], sizeof v);
+      sum += a[r][k] * v;
+    }
+    for (std::size_t n = 0; n < columns_n; ++n) {
+      const std::size_t e = r / 8 * 2 + (n & 1);
+      const std::size_t lane = 4 * (r % 8) + n / 2;
+      row<u32>(w, i.o[e])[lane] = c[e][lane] + static_cast<u32>(sum[n]);
+    }
+  }
+  ++w.mmas;
+  return step::next;
+}
+
 }  // namespace
 
 #ifdef KVPROOF_EMULATOR_AVX2
@@ -245,7 +289,12 @@ handler select_tensor_avx2(const instruction& i) {
 handler select_tensor_baseline(const instruction& i) {
 #endif
   if (i.op != opcode::mma) return nullptr;
-  return i.t == type::f16 ? mma<true> : mma<false>;
+  using u8 = std::uint8_t;
+  using s8 = std::int8_t;
+  if (i.t == type::f16) return mma<true>;
+  if (i.t == type::bf16) return mma<false>;
+  if (i.t == type::u8) return i.t2 == type::u8 ? mma_bytes<u8, u8> : mma_bytes<u8, s8>;
+  return i.t2 == type::u8 ? mma_bytes<s8, u8> : mma_bytes<s8, s8>;
 }
 
 }  // namespace kvproof::gpu::emulator

@@ -1,6 +1,10 @@
 // mma.sync: where each element of the fragments goes, and the arithmetic at its corners.
+#include <algorithm>
+#include <array>
 #include <boost/test/unit_test.hpp>
+#include <random>
 
+#include "reference/spec/error.hpp"
 #include "tests/gpu/emulator/ptx_fixture.hpp"
 
 namespace kvproof::gpu::emulator {
@@ -17,6 +21,17 @@ struct product {
 
 std::uint64_t pair(std::uint16_t low, std::uint16_t high) {
   return std::uint64_t{low} | std::uint64_t{high} << 16;
+}
+
+// Lane 4g + t holds rows g and g + 8, columns 2t and 2t + 1.
+product product_of(const std::vector<results>& out) {
+  product p;
+  for (std::size_t l = 0; l < 32; ++l) {
+    for (std::size_t e = 0; e < 4; ++e)
+      p.d[l / 4 + 8 * (e / 2)][2 * (l % 4) + e % 2] =
+          static_cast<std::uint32_t>(out[l][e / 2] >> (32 * (e % 2)));
+  }
+  return p;
 }
 
 // In two launches, because a thread has four sources: the sum over k and c is split over registers.
@@ -38,13 +53,7 @@ mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 {{%f2, %f3, %f4, %f5}}, {{%r4,
 mov.b64 %d0, {{%f2, %f3}}; mov.b64 %d1, {{%f4, %f5}};)",
                                          format),
                              in);
-  product p;
-  for (std::size_t l = 0; l < 32; ++l) {
-    for (std::size_t e = 0; e < 4; ++e)
-      p.d[l / 4 + 8 * (e / 2)][2 * (l % 4) + e % 2] =
-          static_cast<std::uint32_t>(out[l][e / 2] >> (32 * (e % 2)));
-  }
-  return p;
+  return product_of(out);
 }
 
 // d[0][0] of the products a[k] * b[k] and c.
@@ -57,6 +66,74 @@ std::uint32_t dot(const std::string& format,
   }
   m.c[0][0] = m.c[0][1] = c;
   return multiply(m, format).d[0][0];
+}
+
+// Operands of m16n8k32 as bytes; c has one value for two neighbouring columns: the odd one is the
+// complement of the even one.
+struct byte_matrices {
+  std::uint8_t a[16][32] = {};
+  std::uint8_t b[32][8] = {};
+  std::uint32_t c[16][4] = {};
+
+  [[nodiscard]] std::uint32_t addend(std::size_t r, std::size_t n) const {
+    return n % 2 == 0 ? c[r][n / 2] : ~c[r][n / 2];
+  }
+  // Four bytes of A from column k, of B from row k.
+  [[nodiscard]] std::uint64_t word_a(std::size_t row, std::size_t k) const {
+    return word(a[row][k], a[row][k + 1], a[row][k + 2], a[row][k + 3]);
+  }
+  [[nodiscard]] std::uint64_t word_b(std::size_t column, std::size_t k) const {
+    return word(b[k][column], b[k + 1][column], b[k + 2][column], b[k + 3][column]);
+  }
+
+ private:
+  static std::uint64_t word(std::uint8_t x, std::uint8_t y, std::uint8_t z, std::uint8_t w) {
+    return static_cast<std::uint64_t>(x | y << 8 | z << 16) | std::uint64_t{w} << 24;
+  }
+};
+
+product multiply(const byte_matrices& m, const std::string& format_a, const std::string& format_b) {
+  std::vector<sources> in(32);
+  for (std::size_t l = 0; l < 32; ++l) {
+    const std::size_t g = l / 4;
+    const std::size_t t = l % 4;
+    in[l][0] = m.word_a(g, 4 * t) | m.word_a(g + 8, 4 * t) << 32;
+    in[l][1] = m.word_a(g, 16 + 4 * t) | m.word_a(g + 8, 16 + 4 * t) << 32;
+    in[l][2] = m.word_b(g, 4 * t) | m.word_b(g, 16 + 4 * t) << 32;
+    in[l][3] = m.c[g][t] | std::uint64_t{m.c[g + 8][t]} << 32;
+  }
+  const auto out = ptx_run{}(fmt::format(R"(
+mov.b64 {{%r4, %r5}}, %a0; mov.b64 {{%r6, %r7}}, %a1; mov.b64 {{%r8, %r9}}, %a2; mov.b64 {{%r10, %r12}}, %a3;
+not.b32 %r11, %r10; not.b32 %r13, %r12;
+mma.sync.aligned.m16n8k32.row.col.s32.{}.{}.s32 {{%r13, %r12, %r11, %r10}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%r10, %r11, %r12, %r13}};
+mov.b64 %d0, {{%r13, %r12}}; mov.b64 %d1, {{%r11, %r10}};)",
+                                         format_a, format_b),
+                             in);
+  return product_of(out);
+}
+
+std::int64_t value_of(std::uint8_t bits, const std::string& format) {
+  return format == "s8" ? std::int64_t{static_cast<std::int8_t>(bits)} : std::int64_t{bits};
+}
+
+const std::string byte_formats[] = {"u8", "s8"};
+
+// All four combinations of formats against a triple loop, modulo 2^32.
+void check_bytes(const byte_matrices& m) {
+  for (const std::string& format_a : byte_formats) {
+    for (const std::string& format_b : byte_formats) {
+      const product p = multiply(m, format_a, format_b);
+      for (std::size_t r = 0; r < 16; ++r) {
+        for (std::size_t n = 0; n < 8; ++n) {
+          std::int64_t sum = m.addend(r, n);
+          for (std::size_t k = 0; k < 32; ++k)
+            sum += value_of(m.a[r][k], format_a) * value_of(m.b[k][n], format_b);
+          BOOST_TEST(p.d[r][n] == static_cast<std::uint32_t>(sum),
+                     format_a << " x " << format_b << ", row " << r << ", column " << n);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -134,6 +211,97 @@ BOOST_AUTO_TEST_CASE(special_values) {
              0u);                                                 // cancels; 1 is cut
   BOOST_TEST(dot("bf16", {{0x0080, 0x3f00}}, 0) == 0x00400000u);  // subnormal result
   BOOST_TEST(dot("bf16", {{0x0001, 0x8001}}, 0) == 0u);  // a negative sum cut to zero is +0
+}
+
+BOOST_AUTO_TEST_CASE(bytes_one_hot) {
+  for (std::size_t k = 0; k < 32; ++k) {
+    const std::size_t row = (5 * k + 3) % 16;
+    const std::size_t column = (3 * k + 1) % 8;
+    byte_matrices m;
+    m.a[row][k] = 0xfe;
+    m.b[k][column] = 0xfd;
+    const product p = multiply(m, "u8", "s8");  // 254 * -3
+    for (std::size_t r = 0; r < 16; ++r)
+      for (std::size_t n = 0; n < 8; ++n)
+        BOOST_TEST(p.d[r][n] == (r == row && n == column ? -762u : 0u) + m.addend(r, n));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bytes_extremes) {
+  constexpr std::array<std::uint8_t, 5> extremes{0x00, 0x01, 0x7f, 0x80, 0xff};
+  for (const std::uint8_t a : extremes) {
+    for (const std::uint8_t b : extremes) {
+      byte_matrices m;
+      std::fill_n(&m.a[0][0], 16 * 32, a);
+      std::fill_n(&m.b[0][0], 32 * 8, b);
+      check_bytes(m);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bytes_wrap_around) {
+  byte_matrices m;
+  std::fill_n(&m.a[0][0], 16 * 32, std::uint8_t{0xff});
+  std::fill_n(&m.b[0][0], 32 * 8, std::uint8_t{0x80});
+  for (std::size_t r = 0; r < 16; ++r) {
+    m.c[r][0] = 0x7fffffff;  // beside it 0x80000000
+    m.c[r][1] = 0x7fff0000;
+  }
+  const product up = multiply(m, "u8", "u8");
+  BOOST_TEST(up.d[0][0] == 0x7fffffffu + 32u * 255u * 128u);  // above 2^31 - 1
+  const product down = multiply(m, "u8", "s8");
+  BOOST_TEST(down.d[0][1] == 0x80000000u - 32u * 255u * 128u);  // below -2^31
+  check_bytes(m);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_random) {
+  std::mt19937 random(20260);
+  for (int round = 0; round < 50; ++round) {
+    byte_matrices m;
+    for (auto& line : m.a)
+      for (std::uint8_t& x : line) x = static_cast<std::uint8_t>(random());
+    for (auto& line : m.b)
+      for (std::uint8_t& x : line) x = static_cast<std::uint8_t>(random());
+    for (auto& line : m.c)
+      for (std::uint32_t& x : line) x = static_cast<std::uint32_t>(random());
+    check_bytes(m);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(products_are_counted) {
+  const auto dev = open({});
+  const auto k = dev->load({"hand_written",
+                            R"(.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry test()
+{
+.reg .b32 %r<9>; .reg .f32 %f<5>;
+mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, {%r4, %r5}, {%r0, %r1, %r2, %r3};
+mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, {%r4, %r5}, {%r0, %r1, %r2, %r3};
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r4, %r5, %r6, %r7}, {%r4, %r5}, {%f0, %f1, %f2, %f3};
+ret;
+}
+)",
+                            {}},
+                           "test");
+  launch_shape shape;
+  shape.block.x = 64;
+  dev->launch(*k, shape, {});
+  BOOST_TEST(dev->totals().mmas == 6);  // of two warps
+}
+
+BOOST_AUTO_TEST_CASE(unknown_products_are_refused) {
+  for (const std::string op :
+       {"m16n8k32.row.col.satfinite.s32.u8.s8.s32", "m16n8k16.row.col.s32.u8.s8.s32",
+        "m16n8k32.row.col.s32.f16.f16.s32", "m16n8k32.row.col.f32.u8.s8.f32"}) {
+    BOOST_CHECK_THROW(
+        evaluate("mma.sync.aligned." + op +
+                     " {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%r4, %r5, %r6, "
+                     "%r7};",
+                 {}),
+        spec::device_error);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(matrix_moves) {
