@@ -25,7 +25,7 @@ namespace {
 // most 1.0 times the plain route (K, V, P rounded to fp16, exact sums); the contract asks for less
 // than 2. Scores err by the fixed point of the query: per channel at most 0.506 units of
 // qm / 32639 (half a unit, and three roundings of 2^-24 * 32639), times |K|; the fp32 operations
-// after it add less than fp32_score_error. Measured up to 2.0e-4 * sharpness, a third of the bound.
+// after it add less than fp32_score_error. Measured up to 2.0e-4 * sharpness, 0.4 of the bound.
 //
 // int2_g16: q' * ks and P * vs are rounded to fp16 after q' and P, and multiplied by codes up to 3,
 // so scores err by up to 2.9e-3 * sharpness, and the output is worse than the plain route:
