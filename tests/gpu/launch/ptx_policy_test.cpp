@@ -64,7 +64,8 @@ std::string objection_to(std::string_view opcode) {
     const bool widens = opcode == "cvt.f32.f16";
     if (!widens && !has(parts, "rn") && !has(parts, "rni")) return "a conversion without .rn";
   }
-  if (is_one_of("mma", "wgmma") && opcode != "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+  if (is_one_of("mma", "wgmma") && opcode != "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" &&
+      opcode != "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32")  // exact
     return "another matrix product";
   return {};
 }
