@@ -69,7 +69,7 @@ def recent_values_behind_the_end(k):
 @mutant(DECODE, on=[k8v4(64, 3)], case="boundaries", expect=failed("scores"))
 def score_written_behind_the_end(k):
     """A score is stored for the first token behind the end."""
-    off_by_one(k.op(r"setp\.(ge|lt)\.s32").reading(num_quantized(k)).read_by(k.op("bra"))
+    off_by_one(k.op(r"setp\.(ge|lt)\.s32").reading(num_quantized(k)).read_by(k.op(r"bra|or\.pred"))
                .after(k.op(r"mbarrier\.try_wait.*")).before(k.op(r"vote\..*")))
 
 
