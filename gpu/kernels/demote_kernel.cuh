@@ -17,16 +17,16 @@ __device__ __forceinline__ std::uint32_t upper_bytes(std::uint32_t a, std::uint3
   return __byte_perm(a, b, 0x7351);
 }
 
-// Two codes a half -> their K4 codes in the half's upper byte. (15 c + 135) / 256 is
-// floor((c + 8) / 17); sixteen times that puts the second code above the first.
-__device__ __forceinline__ std::uint32_t narrow_key_pairs(std::uint32_t w) {
-  const std::uint32_t first = (w & 0x00ff00ffu) * 15u + 0x00870087u;
-  const std::uint32_t second = __byte_perm(w, 0, 0x4341) * 240u + 0x08700870u;
-  return select_bits(0x0f000f00u, first, second);
-}
-// Words of two K8 fragments (groups 0, 1 and 2, 3) -> of one K4 fragment.
+// Words of two K8 fragments -> of the K4 fragment that has the first in the low nibbles, the second
+// in the high ones. (15 c + 135) / 256 is floor((c + 8) / 17), in the upper byte of a half; sixteen
+// times that is the high nibble.
 __device__ __forceinline__ std::uint32_t narrow_keys(std::uint32_t a, std::uint32_t b) {
-  return upper_bytes(narrow_key_pairs(a), narrow_key_pairs(b));
+  const auto nibbles = [](std::uint32_t x, std::uint32_t y) {  // of two codes each, one a half
+    return select_bits(0x0f000f00u, x * 15u + 0x00870087u, y * 240u + 0x08700870u);
+  };
+  const std::uint32_t even = nibbles(a & 0x00ff00ffu, b & 0x00ff00ffu);
+  const std::uint32_t odd = nibbles(__byte_perm(a, 0, 0x4341), __byte_perm(b, 0, 0x4341));
+  return upper_bytes(even, odd);
 }
 
 // Four codes a half -> their V2 codes in the half's upper byte. (3 c + 9) / 16 is floor((c + 2) /
@@ -62,8 +62,8 @@ struct token_list {
   }
 };
 
-// Codes of channels 2t, 2t + 1 (x) and 2t + 8, 2t + 9 (y) of the two groups of K8 fragment
-// `fragment` of the token's tile.
+// Codes of channels 2t, 2t + 1, 2t + 8, 2t + 9 of the first (x) and the second group (y) of K8
+// fragment `fragment` of the token's tile.
 template <class From>
 __device__ __forceinline__ uint2 load_keys(const demoted_token& from, int fragment, int t) {
   if (from.slot < 0) return make_uint2(0, 0);

@@ -5,11 +5,14 @@
 //
 // A unit's rows are copied to shared memory at once (4 KB a warp in flight), read back as the
 // fragments that the page stores, and packed in registers: one 16-byte vector a lane is a fragment.
-// "Pair" J = 0..7 counts a unit's (tile, channel group): fragment J / F, field J % F of the unit.
+// "Pair" J = 0..7 counts a unit's (tile, channel group). Halves (V, int2_g16): fragment J / F,
+// field J % F of the unit. Bytes (K of the per-token formats): two pairs make a fragment of 8-bit
+// codes, four one of 4-bit codes, the second two in the high nibbles.
 //
 // Per-token formats: lane 4g + t reads 8x8 matrices. K: tokens g, g + 8 and channel pairs 2t; V,
-// transposed: token pairs 2t, 2t + 8 and channels g, g + 8 of each group. Extremes go through
-// shuffles that halve the number of tokens a lane keeps; each lane makes one token's scale.
+// transposed: token pairs 2t, 2t + 8 and channels g, g + 8 of each group; these are the codes of
+// the words that the lane stores. Extremes go through shuffles that halve the number of tokens a
+// lane keeps; each lane makes one token's scale.
 // int2_g16: lane 4J + t owns four whole groups (K: channels 2t, 2t + 1, 2t + 8, 2t + 9 of group J;
 // V: these tokens), packs its own codes, and eight lanes exchange them as a bit transposition.
 //
@@ -112,21 +115,25 @@ __device__ __forceinline__ void store_fragment(const quantize_unit& u, int fragm
     *reinterpret_cast<uint4*>(to) = make_uint4(word[0], word[1], word[2], word[3]);
     return;
   }
-  const int g = u.lane / 4, t = u.lane % 4;
-  constexpr bool shared_halves = fields > Layout::groups;  // two tiles: a byte each
-  const int tile = shared_halves ? 0 : fragment * fields / Layout::groups;
+  constexpr bool two_tiles = fields > Layout::groups;  // in a half, a byte each
+  const int first = u.first_slot + (two_tiles ? 0 : 16 * (fragment * fields / Layout::groups));
   for (int r = 0; r < 4; ++r) {
-    for (int h = 0; h < 2; ++h) {
-      const int tt = Value ? 2 * t + h + 8 * (r >> 1) : g + 8 * (r & 1);
-      const int slot = u.first_slot + 16 * tile + tt;
-      const std::uint32_t half = word[r] >> (16 * h);
-      unsigned char* const at = to + 4 * r + 2 * h;
-      if constexpr (shared_halves) {
-        if (u.writes(slot)) at[0] = static_cast<unsigned char>(half);
-        if (u.writes(slot + 16)) at[1] = static_cast<unsigned char>(half >> 8);
-      } else {
-        if (u.writes(slot)) {
-          *reinterpret_cast<std::uint16_t*>(at) = static_cast<std::uint16_t>(half);
+    if constexpr (!Value && !two_tiles) {  // a word is of one token
+      const int slot = first + u.lane / 4 + 8 * (r & 1);
+      if (u.writes(slot)) reinterpret_cast<std::uint32_t*>(to)[r] = word[r];
+    } else {
+      for (int h = 0; h < 2; ++h) {
+        const int slot =
+            first + (Value ? 2 * (u.lane % 4) + h + 8 * (r >> 1) : u.lane / 4 + 8 * (r & 1));
+        const std::uint32_t half = word[r] >> (16 * h);
+        unsigned char* const at = to + 4 * r + 2 * h;
+        if constexpr (two_tiles) {
+          if (u.writes(slot)) at[0] = static_cast<unsigned char>(half);
+          if (u.writes(slot + 16)) at[1] = static_cast<unsigned char>(half >> 8);
+        } else {
+          if (u.writes(slot)) {
+            *reinterpret_cast<std::uint16_t*>(at) = static_cast<std::uint16_t>(half);
+          }
         }
       }
     }
@@ -277,13 +284,18 @@ __device__ __forceinline__ void pack_tokens(const quantize_unit& u, const group_
         const element_rule &first = rule[p][0], &second = rule[p][Value ? 1 : 0];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int field = (2 * k + i / 2) % fields, c8 = i % 2;  // channels 8 c8 .. of the group
-          const int r = Value ? c8 + 2 * p : p + 2 * c8;
+          const int group = i / 2, c8 = i % 2;  // pair 2k + group, channels 8 c8 .. of it
           const std::uint32_t a = code_of<Bits, Careful>(low_half(word[i]), first.zero, first.by);
           const std::uint32_t b =
               code_of<Bits, Careful>(high_half(word[i]), second.zero, second.by);
-          half[r][0] = field == 0 ? a : half[r][0] + (a << (Bits * field));
-          half[r][1] = field == 0 ? b : half[r][1] + (b << (Bits * field));
+          if constexpr (Value) {  // a half a token
+            const int r = c8 + 2 * p, shift = Bits * ((2 * k + group) % fields);
+            half[r][0] += a << shift;
+            half[r][1] += b << shift;
+          } else {  // a half two bytes, of neighbouring channels
+            const int r = p + 2 * group, shift = Bits * (k % (8 / Bits));
+            half[r][c8] += (a << shift) + (b << (8 + shift));
+          }
         }
       }
     }
