@@ -1,5 +1,6 @@
 // What stays the same while decode attention walks over the cache of one KV head: queries as MMA
-// operands, constants, page layout. decode_attention.md, introduction and section 1.
+// operands or in fixed point, constants, page layout. decode_attention.md, introduction and
+// section 1.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "reference/attention/decode_attention.hpp"
+#include "reference/attention/fixed_point_query.hpp"
 #include "reference/attention/online_softmax.hpp"
 #include "reference/formats/page_layout.hpp"
 
@@ -34,18 +36,25 @@ struct attention_head {
   const page_layout& layout;
   architecture arch;
   int head_dim;
-  int num_queries;      // G
-  float c;              // RN32(softmax_scale * log2(e))
-  float cs;             // c * 2^E
-  half_matrix q;        // [head_dim][8], padded with zero columns
-  half_matrix q_prime;  // rn16(q * 2^(eK(j) - E))
+  int num_queries;  // G
+  float c;          // RN32(softmax_scale * log2(e))
+  half_matrix q;    // [head_dim][8], padded with zero columns
+  // Formats with per-token scales; empty otherwise.
+  std::vector<fixed_point_query> fixed_point;  // [G]
+  // Formats with scales per group of 16; empty otherwise.
+  half_matrix q_prime;  // [head_dim][8]: rn16(q * 2^(eK(j) - E))
 };
 
 // c[m][.] = MMA chain over k16 steps, ascending, from the given c: a is [M][K], b is [K][8].
 void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
                architecture arch);
 
-// The codes of a page as operand: K^ [64][head_dim], and V^ transposed, [head_dim][64].
+// The key codes of a page as they are, [64][head_dim].
+[[nodiscard]] std::vector<std::int16_t> key_codes(const attention_head& head,
+                                                  std::span<const std::byte> page);
+
+// The codes of a page as operand: K^ [64][head_dim], of 2-bit keys, and V^ transposed,
+// [head_dim][64].
 [[nodiscard]] half_matrix key_operand(const attention_head& head, std::span<const std::byte> page);
 [[nodiscard]] half_matrix value_operand(const attention_head& head,
                                         std::span<const std::byte> page);

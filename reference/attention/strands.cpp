@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "reference/formats/code_operands.hpp"
 #include "reference/numerics/arithmetic.hpp"
@@ -67,14 +68,19 @@ float value_unit(const attention_head& head, std::int64_t channel) {
 
 per_token_strand::per_token_strand(const attention_head& head)
     : head_(head),
+      cq_{},
+      qz_{},
       m_(minus_infinity_row()),
       l_{},
       z_{},
       zc_(1, zero_row),
       o_(head.head_dim, zero_row) {
-  query_rows sum_q(1, zero_row);
-  mma_chain(sum_q, half_matrix(1, head.head_dim, half_one), head.q, head.arch);
-  for (int g = 0; g < query_columns; ++g) qz_[g] = mul(sum_q[0][g], head.c);
+  for (int g = 0; g < head.num_queries; ++g) {
+    const fixed_point_query& q = head.fixed_point[g];
+    cq_[g] = mul(head.c, q.unit);
+    const std::int32_t sum = std::accumulate(q.qi.begin(), q.qi.end(), std::int32_t{0});
+    qz_[g] = mul(cq_[g], static_cast<float>(sum));
+  }
 }
 
 void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
@@ -82,13 +88,16 @@ void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
   const auto read = [&](std::size_t byte) { return half_to_float(read_half(page, byte)); };
 
   query_rows s(spec::tokens_per_block, zero_row);
-  mma_chain(s, key_operand(head_, page), head_.q_prime, head_.arch);
+  const std::vector<std::int16_t> codes = key_codes(head_, page);
   for (int t = 0; t < spec::tokens_per_block; ++t) {
+    const auto width = static_cast<std::size_t>(head_.head_dim);
+    const std::span row = std::span(codes).subspan(t * width, width);
     const scale_position position = head_.layout.scale(kv_side::key, t, 0);
     const float ks = read(position.scale_byte);
     const float kz = read(position.zero_byte);
-    for (int g = 0; g < query_columns; ++g) {
-      s[t][g] = fma(mul(ks, head_.cs), s[t][g], mul(kz, qz_[g]));
+    for (int g = 0; g < head_.num_queries; ++g) {
+      const auto dot = static_cast<float>(integer_dot(row, head_.fixed_point[g].qi));  // RN32
+      s[t][g] = fma(mul(ks, cq_[g]), dot, mul(kz, qz_[g]));
     }
   }
   const std::int64_t first = page_idx * spec::tokens_per_page;
@@ -134,6 +143,7 @@ partial_result per_token_strand::finish() const {
 
 group16_strand::group16_strand(const attention_head& head)
     : head_(head),
+      cs_(std::ldexp(head.c, key_exponent)),
       q_prime_(to_floats(head.q_prime)),
       m_(minus_infinity_row()),
       l_(1, zero_row),
@@ -162,7 +172,7 @@ query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
     mma_chain(dot, tile_keys, scaled_q, head_.arch);
     for (query_row& row : dot) {
       for (int g = 0; g < query_columns; ++g) {
-        row[g] = fma(row[g], head_.cs, mul(zk[0][g], head_.c));
+        row[g] = fma(row[g], cs_, mul(zk[0][g], head_.c));
       }
     }
   }

@@ -23,7 +23,8 @@ class per_token_strand {
  private:
   static constexpr int lanes = 8;  // partial sums of l and z
   const attention_head& head_;
-  query_row qz_;  // c * sum of q
+  query_row cq_;  // c * the unit of the fixed-point query
+  query_row qz_;  // cq * sum of qi
   query_row m_;
   std::array<query_row, lanes> l_, z_;
   query_rows zc_;  // [1]
@@ -40,6 +41,7 @@ class group16_strand {
   [[nodiscard]] query_rows scores_of(std::span<const std::byte> page) const;
 
   const attention_head& head_;
+  float cs_;            // c * 2^E
   query_rows q_prime_;  // [head_dim], as numbers
   query_row m_;
   query_rows l_;   // [1]

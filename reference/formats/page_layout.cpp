@@ -11,14 +11,23 @@ namespace {
 
 constexpr int fragment_bytes = 512;
 constexpr int bits_per_half = 16;
+constexpr int bits_per_byte = 8;
 
 constexpr std::size_t index_of(kv_side side) { return static_cast<std::size_t>(side); }
 
-// Byte of the half (row, col) inside a fragment: the A operand of m16n8k16.
-int fragment_byte(int row, int col) {
+// w16: byte of the half (row, col) inside a fragment, the A operand of m16n8k16.
+int half_fragment_byte(int row, int col) {
   const int lane = 4 * (row & 7) + ((col & 7) >> 1);
   const int reg = (row >> 3) | (col >> 3) << 1;
   return lane * 16 + reg * 4 + (col & 1) * 2;
+}
+
+// w8: byte of (token 0..15, channel 0..31 of a pair of groups) inside a fragment, the 8-bit A
+// operand of m16n8k32.
+int byte_fragment_byte(int token, int channel) {
+  const int lane = 4 * (token & 7) + ((channel & 7) >> 1);
+  const int reg = (token >> 3) | (channel >> 4) << 1;
+  return lane * 16 + reg * 4 + (channel >> 3 & 1) * 2 + (channel & 1);
 }
 
 struct page_regions {
@@ -44,14 +53,31 @@ struct element {
   int group, group_channel;
 };
 
-code_field code_position(const element& e, kv_side side, int code_bits, int head_dim, int region) {
+code_field code_in_halves(const element& e, kv_side side, int code_bits, int head_dim, int region) {
   const int fields = bits_per_half / code_bits;
   const int index = e.tile * (head_dim / 16) + e.group;
   const int row = side == kv_side::key ? e.tile_token : e.group_channel;
   const int col = side == kv_side::key ? e.group_channel : e.tile_token;
-  const int byte = region + fragment_bytes * (index / fields) + fragment_byte(row, col);
+  const int byte = region + fragment_bytes * (index / fields) + half_fragment_byte(row, col);
   return {static_cast<std::uint16_t>(byte),
           static_cast<std::uint16_t>(code_bits * (index % fields))};
+}
+
+code_field code_in_bytes(const element& e, int code_bits, int head_dim, int region) {
+  const int fields = bits_per_byte / code_bits;
+  const int index = e.tile * (head_dim / 32) + e.group / 2;
+  const int channel = 16 * (e.group % 2) + e.group_channel;
+  const int byte =
+      region + fragment_bytes * (index / fields) + byte_fragment_byte(e.tile_token, channel);
+  const int bit = code_bits * (index % fields);
+  return {static_cast<std::uint16_t>(byte - byte % 2),
+          static_cast<std::uint16_t>(bit + bits_per_byte * (byte % 2))};
+}
+
+code_field code_position(const element& e, kv_side side, int code_bits, int head_dim, int region) {
+  return side == kv_side::key && code_bits > 2
+             ? code_in_bytes(e, code_bits, head_dim, region)
+             : code_in_halves(e, side, code_bits, head_dim, region);
 }
 
 scale_position per_token_scale(const element& e, kv_side side, int region) {

@@ -15,7 +15,8 @@ namespace kvproof::reference {
 
 enum class kv_side : std::uint8_t { key, value };
 
-// A code occupies bits [bit, bit + code_bits) of the little-endian half at `byte` of the page.
+// A code occupies bits [bit, bit + code_bits) of the little-endian half at `byte` of the page,
+// which is even: bits 8 to 15 are the byte behind it.
 struct code_field {
   std::uint16_t byte;
   std::uint16_t bit;

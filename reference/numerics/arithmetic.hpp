@@ -4,6 +4,7 @@
 
 #include <cfloat>
 #include <cmath>
+#include <cstdint>
 #include <span>
 
 namespace kvproof::reference {
@@ -15,6 +16,9 @@ static_assert(FLT_EVAL_METHOD == 0, "fp32 expressions must be evaluated in fp32"
 [[nodiscard]] inline float mul(float a, float b) { return a * b; }
 [[nodiscard]] inline float div(float a, float b) { return a / b; }
 [[nodiscard]] inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
+
+// The nearest integer, ties to even, of a number below 2^31 in magnitude.
+[[nodiscard]] inline std::int32_t rne(float x) { return static_cast<std::int32_t>(std::lrint(x)); }
 
 // PTX max.f32: +0 > -0; the other operand if one is NaN.
 [[nodiscard]] inline float max_ordered(float a, float b) {

@@ -9,12 +9,14 @@
 #include <limits>
 
 #include "reference/formats/code_operands.hpp"
+#include "reference/formats/page_layout.hpp"
 #include "reference/numerics/arithmetic.hpp"
 #include "reference/numerics/ex2.hpp"
 #include "reference/numerics/half.hpp"
 #include "reference/numerics/tensor_core.hpp"
 #include "reference/spec/error.hpp"
 #include "tests/reference/attention/head_fixture.hpp"
+#include "tests/reference/attention/per_token_scores.hpp"
 
 using namespace kvproof;
 using namespace kvproof::reference;
@@ -239,7 +241,7 @@ BOOST_AUTO_TEST_CASE(equal_keys_give_the_mean_of_the_values) {
   });
 }
 
-// Scores of section 1 and 2, token by token from the unpacked cache and the scalar tensor-core
+// Scores of sections 1 and 2, token by token from the unpacked cache and the scalar tensor-core
 // model.
 BOOST_AUTO_TEST_CASE(scores_are_those_of_the_formulas) {
   for_each_format([](spec::format_id id, int head_dim) {
@@ -253,46 +255,129 @@ BOOST_AUTO_TEST_CASE(scores_are_those_of_the_formulas) {
     const auto tokens = unpack_tokens(format, head_dim, quantized, head.pool.readable());
     const auto width = static_cast<std::size_t>(head_dim);
     const float c = static_cast<float>(head.softmax_scale * 1.4426950408889634);
-    const int exponent = format.key_bits == 2 ? 20 : 24;
-    const bool by_group = format.scales == spec::scale_layout::group16;
-    const std::vector<half_bits> ones(width, 0x3c00);
     const auto dot = [](std::span<const half_bits> a, std::span<const half_bits> b) {
       return mma_dot(a, b, 0.0f, architecture::sm_90);
     };
+    const auto score_of_2_bit_keys = [&](std::size_t t, std::span<const half_bits> q) {
+      std::vector<half_bits> codes;
+      std::vector<half_bits> queries;
+      std::vector<half_bits> zeros;
+      for (std::size_t channel = 0; channel < width; ++channel) {
+        const int shift =
+            operand_shift(format, head_dim, kv_side::key, static_cast<int>(channel / 16));
+        codes.push_back(static_cast<half_bits>(tokens.key_codes[t * width + channel] << shift));
+        const float x = std::ldexp(half_to_float(q[channel]), 24 - shift - 20);
+        queries.push_back(
+            float_to_half(half_to_float(float_to_half(x)) *
+                          half_to_float(tokens.key_scales[t / 16 * width + channel])));
+        zeros.push_back(tokens.key_zeros[t / 16 * width + channel]);
+      }
+      return std::fma(dot(codes, queries), std::ldexp(c, 20), dot(zeros, q) * c);
+    };
     BOOST_REQUIRE_EQUAL(output.scores.size(), (quantized + recent) * num_queries);
     std::size_t mismatches = 0;
-    for (std::size_t i = 0; i < output.scores.size(); ++i) {
-      const std::size_t t = i / num_queries;
-      const auto q = std::span(head.q).subspan(i % num_queries * width, width);
-      float s = 0;
-      if (t >= static_cast<std::size_t>(quantized)) {
-        s = dot(std::span(head.k).subspan(t * width, width), q) * c;
+    for (std::size_t g = 0; g < num_queries; ++g) {
+      const auto q = std::span(head.q).subspan(g * width, width);
+      std::vector<float> expected;
+      if (format.scales == spec::scale_layout::per_token) {
+        expected = tests::per_token_scores(head, g);
       } else {
-        std::vector<half_bits> codes;
-        std::vector<half_bits> queries;
-        std::vector<half_bits> zeros;
-        for (std::size_t channel = 0; channel < width; ++channel) {
-          const int shift =
-              operand_shift(format, head_dim, kv_side::key, static_cast<int>(channel / 16));
-          codes.push_back(static_cast<half_bits>(tokens.key_codes[t * width + channel] << shift));
-          float x = std::ldexp(half_to_float(q[channel]), 24 - shift - exponent);
-          if (by_group) {
-            x = half_to_float(float_to_half(x)) *
-                half_to_float(tokens.key_scales[t / 16 * width + channel]);
-            zeros.push_back(tokens.key_zeros[t / 16 * width + channel]);
-          }
-          queries.push_back(float_to_half(x));
-        }
-        const float cs = std::ldexp(c, exponent);
-        const float ks = by_group ? 1.0f : half_to_float(tokens.key_scales[t]);
-        const float kz = by_group ? 1.0f : half_to_float(tokens.key_zeros[t]);
-        const float offset = by_group ? dot(zeros, q) * c : kz * (dot(ones, q) * c);
-        s = std::fma(ks * cs, dot(codes, queries), offset);
+        for (std::size_t t = 0; t < quantized; ++t) expected.push_back(score_of_2_bit_keys(t, q));
       }
-      mismatches +=
-          std::bit_cast<std::uint32_t>(s) != std::bit_cast<std::uint32_t>(output.scores[i]);
+      for (std::size_t t = quantized; t < quantized + recent; ++t) {
+        expected.push_back(dot(std::span(head.k).subspan(t * width, width), q) * c);
+      }
+      for (std::size_t t = 0; t < expected.size(); ++t) {
+        mismatches += std::bit_cast<std::uint32_t>(expected[t]) !=
+                      std::bit_cast<std::uint32_t>(output.scores[t * num_queries + g]);
+      }
     }
     BOOST_TEST(mismatches == 0u);
+  });
+}
+
+// One query row against the literal transcription; the scores are returned.
+std::vector<float> check_scores_of_query(const head_fixture& head) {
+  const std::vector<float> scores = decode_attention(head.input()).scores;
+  BOOST_TEST((bits_of(scores) == bits_of(tests::per_token_scores(head, 0))));
+  return scores;
+}
+
+template <typename Check>
+void for_each_per_token_format(const Check& check) {
+  for_each_format([&](spec::format_id id, int head_dim) {
+    if (spec::format_of(id).scales == spec::scale_layout::per_token) check(id, head_dim);
+  });
+}
+
+// qm = 0: nothing is divided, every logit is +0 and all weights are equal, whatever the sign of the
+// query's zeros.
+BOOST_AUTO_TEST_CASE(a_zero_query_gives_zero_logits) {
+  for_each_per_token_format([](spec::format_id id, int head_dim) {
+    for (const half_bits zero : {half_bits{0x0000}, half_bits{0x8000}}) {
+      head_fixture head = random_head({id, head_dim, 1, 100, 0}, 41);
+      std::ranges::fill(head.q, zero);
+      const std::vector<float> scores = check_scores_of_query(head);
+      BOOST_TEST((bits_of(scores) == std::vector<std::uint32_t>(100, 0)));
+      BOOST_TEST(
+          (bits_of(decode_attention(head.input()).state) == bits_of(std::array{0.0f, 100.0f})));
+    }
+  });
+}
+
+// The scale of a query is no part of its fixed point: 2^k q has the same integers and 2^k times the
+// logits, down to subnormal queries and up to the largest half.
+BOOST_AUTO_TEST_CASE(logits_scale_with_the_query_over_the_whole_range_of_fp16) {
+  for_each_per_token_format([](spec::format_id id, int head_dim) {
+    tests::seeded_values random(42);
+    std::vector<float> numbers(static_cast<std::size_t>(head_dim));
+    for (float& x : numbers) x = static_cast<float>(random.below(2 * 1023 + 1) - 1023);
+    numbers[5] = -1023;
+    head_fixture head = random_head({id, head_dim, 1, 70, 0}, 43);
+    const auto scores_at = [&](int exponent) {
+      std::ranges::transform(numbers, head.q.begin(),
+                             [&](float x) { return float_to_half(std::ldexp(x, exponent)); });
+      return check_scores_of_query(head);
+    };
+    const std::vector<float> scores = scores_at(0);
+    for (const int exponent : {-24, -20, 3, 6}) {  // -24: subnormal elements only
+      const std::vector<float> scaled = scores_at(exponent);
+      std::size_t mismatches = 0;
+      for (std::size_t t = 0; t < scores.size(); ++t) {
+        mismatches += scaled[t] != std::ldexp(scores[t], exponent);
+      }
+      BOOST_TEST(mismatches == 0u, "2^" << exponent);
+    }
+    for (half_bits& x : head.q) x = random.below(2) != 0 ? 0x7bff : 0xfbff;
+    const std::vector<float> largest = check_scores_of_query(head);
+    BOOST_TEST(std::ranges::all_of(largest, [](float s) { return std::isfinite(s); }));
+    BOOST_TEST(std::ranges::any_of(largest, [](float s) { return s > 1e4f; }));
+  });
+}
+
+// Every code and every |qi| at its largest: 255 * 32639 * 128 = 1065336960 is below 2^31. Scale 1,
+// zero -1, c = 1: s = unit * (dot - sum of qi), rounded as section 1 says.
+BOOST_AUTO_TEST_CASE(the_largest_dot_product_does_not_overflow) {
+  for_each_per_token_format([](spec::format_id id, int head_dim) {
+    const spec::kv_format& format = spec::format_of(id);
+    for (const int sign : {1, -1}) {
+      const auto largest = static_cast<half_bits>(sign > 0 ? 0x7bff : 0xfbff);
+      head_fixture head = random_head({id, head_dim, 1, 64, 0}, 44);
+      std::ranges::fill(head.q, largest);
+      head.softmax_scale = 0x1.62e43p-1f;
+      std::fill_n(head.pool.bytes[0].begin(), 8 * format.key_bits * head_dim, std::byte{0xff});
+      for (int t = 0; t < spec::tokens_per_page; ++t) {
+        const scale_position at = layout_of(id, head_dim).scale(kv_side::key, t, 0);
+        write_half(head.pool.bytes[0], at.scale_byte, 0x3c00);
+        write_half(head.pool.bytes[0], at.zero_byte, 0xbc00);
+      }
+      const auto max_code = static_cast<float>((1 << format.key_bits) - 1);
+      const float unit = 65504.0f / 32639.0f;
+      const auto sum = static_cast<float>(sign * 32639 * head_dim);
+      const float expected = std::fma(unit, max_code * sum, -(unit * sum));
+      for (const float s : check_scores_of_query(head)) BOOST_REQUIRE(s == expected);
+      BOOST_TEST(std::fabs(expected) > 0.99999 * 14 * 65504 * head_dim);
+    }
   });
 }
 
@@ -454,6 +539,19 @@ BOOST_AUTO_TEST_CASE(nan_in_the_cache_reaches_the_output) {
       BOOST_TEST(std::ranges::all_of(by_key.out, [](float x) { return std::isnan(x); }));
       BOOST_TEST(std::isnan(by_key.state[1]));
       BOOST_TEST(!std::isnan(by_key.state[0]));
+      // The scores of the tokens that share its scale, and no others.
+      for (std::size_t i = 0; i < by_key.scores.size(); ++i) {
+        const auto t = static_cast<std::int64_t>(i / 2);
+        const bool shares = by_group ? t / 16 == token / 16 && t < 144 : t == token;
+        BOOST_REQUIRE(std::isnan(by_key.scores[i]) == shares);
+      }
+
+      // A zero query does not hide it.
+      const std::vector<half_bits> zero_query(head.q.size(), half_bits{0});
+      const decode_output by_zero_query =
+          decode_attention(head_fixture(head.shape, zero_query, k, head.v).input());
+      BOOST_TEST(std::isnan(by_zero_query.scores[static_cast<std::size_t>(2 * token)]));
+      BOOST_TEST(std::ranges::all_of(by_zero_query.out, [](float x) { return std::isnan(x); }));
 
       std::vector<half_bits> v = head.v;
       v[static_cast<std::size_t>(token * head_dim + 20)] = 0x7c00;

@@ -1,6 +1,8 @@
 // decode_attention.md once more, for one query and one MMA step at a time, from the unpacked cache
 // and the scalar tensor-core model. The library works on whole pages and eight queries at once; the
-// bits must be the same. Scores are taken from the library: decode_attention_test.cpp checks them.
+// bits must be the same. Scores of per-token formats come from per_token_scores.hpp; those of
+// int2_g16 and of the recent part are taken from the library: decode_attention_test.cpp checks
+// them.
 #include <bit>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -13,6 +15,7 @@
 #include "reference/numerics/half.hpp"
 #include "reference/numerics/tensor_core.hpp"
 #include "tests/reference/attention/head_fixture.hpp"
+#include "tests/reference/attention/per_token_scores.hpp"
 
 using namespace kvproof;
 using namespace kvproof::reference;
@@ -59,7 +62,13 @@ class transcription {
         query_(query),
         format_(spec::format_of(head.shape.format)),
         scores_(decode_attention(head.input()).scores),
-        tokens_(unpack_tokens(format_, head.shape.head_dim, slots(), head.pool.readable())) {}
+        tokens_(unpack_tokens(format_, head.shape.head_dim, slots(), head.pool.readable())) {
+    if (format_.scales != spec::scale_layout::per_token) return;
+    const std::vector<float> own = tests::per_token_scores(head, query);
+    for (std::size_t t = 0; t < own.size(); ++t) {
+      scores_[t * static_cast<std::size_t>(head.shape.gqa_ratio) + query] = own[t];
+    }
+  }
 
   part run() {
     const std::int64_t nq = head_.shape.num_quantized;

@@ -36,6 +36,22 @@ BOOST_AUTO_TEST_CASE(operations_round_once_and_keep_subnormals) {
   BOOST_TEST(same_bits(sub(mul(next_to_one, next_to_one), 0x1.000004p0f), 0.0f));
 }
 
+BOOST_AUTO_TEST_CASE(rne_takes_ties_to_even) {
+  BOOST_TEST(rne(0.5f) == 0);
+  BOOST_TEST(rne(1.5f) == 2);
+  BOOST_TEST(rne(2.5f) == 2);
+  BOOST_TEST(rne(-0.5f) == 0);
+  BOOST_TEST(rne(-1.5f) == -2);
+  BOOST_TEST(rne(-2.5f) == -2);
+  BOOST_TEST(rne(0x1.fffffep-2f) == 0);  // just below a half: x + 0.5 would be 1 in fp32
+  BOOST_TEST(rne(0x1.000002p-1f) == 1);
+  BOOST_TEST(rne(-2.4999998f) == -2);
+  BOOST_TEST(rne(8388607.5f) == 8388608);
+  BOOST_TEST(rne(16777217.0f) == 16777216);
+  BOOST_TEST(rne(-32639.0f) == -32639);
+  BOOST_TEST(rne(0x1p-149f) == 0);
+}
+
 BOOST_AUTO_TEST_CASE(max_ordered_zeros_and_nan) {
   BOOST_TEST(same_bits(max_ordered(0.0f, -0.0f), 0.0f));
   BOOST_TEST(same_bits(max_ordered(-0.0f, 0.0f), 0.0f));
