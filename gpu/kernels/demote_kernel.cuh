@@ -17,17 +17,16 @@ __device__ __forceinline__ std::uint32_t upper_bytes(std::uint32_t a, std::uint3
   return __byte_perm(a, b, 0x7351);
 }
 
-// Two codes in the halves of a and two of b -> K4 codes in the halves' upper bytes, those of b
-// above those of a. (15 c + 135) / 256 is floor((c + 8) / 17); sixteen times that puts a code above
-// another.
-__device__ __forceinline__ std::uint32_t narrow_key_pairs(std::uint32_t a, std::uint32_t b) {
-  return select_bits(0x0f000f00u, a * 15u + 0x00870087u, b * 240u + 0x08700870u);
-}
-// Words of two K8 fragments -> of one K4 fragment.
+// Words of two K8 fragments -> of the K4 fragment that has the first in the low nibbles, the second
+// in the high ones. (15 c + 135) / 256 is floor((c + 8) / 17), in the upper byte of a half; sixteen
+// times that is the high nibble.
 __device__ __forceinline__ std::uint32_t narrow_keys(std::uint32_t a, std::uint32_t b) {
-  constexpr unsigned odd_bytes = 0x4341;  // each in a half
-  return upper_bytes(narrow_key_pairs(a & 0x00ff00ffu, b & 0x00ff00ffu),
-                     narrow_key_pairs(__byte_perm(a, 0, odd_bytes), __byte_perm(b, 0, odd_bytes)));
+  const auto nibbles = [](std::uint32_t x, std::uint32_t y) {  // of two codes each, one a half
+    return select_bits(0x0f000f00u, x * 15u + 0x00870087u, y * 240u + 0x08700870u);
+  };
+  const std::uint32_t even = nibbles(a & 0x00ff00ffu, b & 0x00ff00ffu);
+  const std::uint32_t odd = nibbles(__byte_perm(a, 0, 0x4341), __byte_perm(b, 0, 0x4341));
+  return upper_bytes(even, odd);
 }
 
 // Four codes a half -> their V2 codes in the half's upper byte. (3 c + 9) / 16 is floor((c + 2) /
@@ -63,12 +62,12 @@ struct token_list {
   }
 };
 
-// Codes of channels 2t, 2t + 1, 2t + 8, 2t + 9 of the two groups (x, y) of K8 fragment `fragment`
-// of the token's tile.
+// Codes of channels 2t, 2t + 1, 2t + 8, 2t + 9 of the first (x) and the second group (y) of K8
+// fragment `fragment` of the token's tile.
 template <class From>
 __device__ __forceinline__ uint2 load_keys(const demoted_token& from, int fragment, int t) {
   if (from.slot < 0) return make_uint2(0, 0);
-  const int index = from.tile() * From::key_fragments_of_tile + fragment;
+  const int index = From::key_fragment(from.tile(), 0) + fragment;
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(from.page + index * From::fragment_bytes) +
                         4 * (from.tt() & 7) + t);
   return from.tt() < 8 ? make_uint2(v.x, v.z) : make_uint2(v.y, v.w);
@@ -165,7 +164,7 @@ __device__ __forceinline__ void demote(const demote_params& p) {
       word[half] = narrow_keys(keys[f][half][0].x, keys[f][half][1].x);
       word[half + 2] = narrow_keys(keys[f][half][0].y, keys[f][half][1].y);
     }
-    store_key_bytes<to>(u, f, word);
+    store_fragment<to::key_bits, false, to>(u, f, word);
   }
   std::uint32_t word[4];
 #pragma unroll

@@ -5,12 +5,14 @@
 //
 // A unit's rows are copied to shared memory at once (4 KB a warp in flight), read back as the
 // fragments that the page stores, and packed in registers: one 16-byte vector a lane is a fragment.
-// "Pair" J = 0..7 counts a unit's (tile, channel group): fragment J / F, field J % F of the unit; K
-// of the per-token formats has byte fragments of two groups each.
+// "Pair" J = 0..7 counts a unit's (tile, channel group). Halves (V, int2_g16): fragment J / F,
+// field J % F of the unit. Bytes (K of the per-token formats): two pairs make a fragment of 8-bit
+// codes, four one of 4-bit codes, the second two in the high nibbles.
 //
 // Per-token formats: lane 4g + t reads 8x8 matrices. K: tokens g, g + 8 and channel pairs 2t; V,
-// transposed: token pairs 2t, 2t + 8 and channels g, g + 8 of each group. Extremes go through
-// shuffles that halve the number of tokens a lane keeps; each lane makes one token's scale.
+// transposed: token pairs 2t, 2t + 8 and channels g, g + 8 of each group; these are the codes of
+// the words that the lane stores. Extremes go through shuffles that halve the number of tokens a
+// lane keeps; each lane makes one token's scale.
 // int2_g16: lane 4J + t owns four whole groups (K: channels 2t, 2t + 1, 2t + 8, 2t + 9 of group J;
 // V: these tokens), packs its own codes, and eight lanes exchange them as a bit transposition.
 //
@@ -43,8 +45,7 @@ struct device_ops {
 };
 
 constexpr std::uint32_t sign_bits = 0x80008000u;
-constexpr std::uint32_t low_halves = 0x5410, high_halves = 0x7632,
-                        low_bytes = 0x0040;  // of two words, __byte_perm
+constexpr std::uint32_t low_halves = 0x5410, high_halves = 0x7632;  // of two words, __byte_perm
 
 // Scale and zero of a group, and what turns its elements into codes.
 struct group_scale {
@@ -101,25 +102,6 @@ struct quantize_unit {
   }
 };
 
-// Stores byte fragment `fragment` of the unit's keys: a 16-byte vector a lane, or in pages that are
-// not new only the words of written tokens.
-template <class Layout>
-__device__ __forceinline__ void store_key_bytes(const quantize_unit& u, int fragment,
-                                                const std::uint32_t (&word)[4]) {
-  constexpr int slots = unit_tokens(Layout::head_dim);
-  constexpr int fragments = unit_elements * Layout::key_bits / 8 / Layout::fragment_bytes;
-  unsigned char* const to =
-      u.page + (u.first_slot / slots * fragments + fragment) * Layout::fragment_bytes + 16 * u.lane;
-  if (u.is_new || (u.first_slot >= u.begin && u.first_slot + slots <= u.end)) {
-    *reinterpret_cast<uint4*>(to) = make_uint4(word[0], word[1], word[2], word[3]);
-    return;
-  }
-  const int first = u.first_slot + 16 * (fragment / Layout::key_fragments_of_tile) + u.lane / 4;
-  for (int r = 0; r < 4; ++r) {
-    if (u.writes(first + 8 * (r & 1))) *reinterpret_cast<std::uint32_t*>(to + 4 * r) = word[r];
-  }
-}
-
 // Stores fragment `fragment` of the unit: a 16-byte vector a lane, or in pages that are not new
 // only the bytes of written tokens.
 template <int Bits, bool Value, class Layout>
@@ -133,21 +115,25 @@ __device__ __forceinline__ void store_fragment(const quantize_unit& u, int fragm
     *reinterpret_cast<uint4*>(to) = make_uint4(word[0], word[1], word[2], word[3]);
     return;
   }
-  const int g = u.lane / 4, t = u.lane % 4;
-  constexpr bool shared_halves = fields > Layout::groups;  // two tiles: a byte each
-  const int tile = shared_halves ? 0 : fragment * fields / Layout::groups;
+  constexpr bool two_tiles = fields > Layout::groups;  // in a half, a byte each
+  const int first = u.first_slot + (two_tiles ? 0 : 16 * (fragment * fields / Layout::groups));
   for (int r = 0; r < 4; ++r) {
-    for (int h = 0; h < 2; ++h) {
-      const int tt = Value ? 2 * t + h + 8 * (r >> 1) : g + 8 * (r & 1);
-      const int slot = u.first_slot + 16 * tile + tt;
-      const std::uint32_t half = word[r] >> (16 * h);
-      unsigned char* const at = to + 4 * r + 2 * h;
-      if constexpr (shared_halves) {
-        if (u.writes(slot)) at[0] = static_cast<unsigned char>(half);
-        if (u.writes(slot + 16)) at[1] = static_cast<unsigned char>(half >> 8);
-      } else {
-        if (u.writes(slot)) {
-          *reinterpret_cast<std::uint16_t*>(at) = static_cast<std::uint16_t>(half);
+    if constexpr (!Value && !two_tiles) {  // a word is of one token
+      const int slot = first + u.lane / 4 + 8 * (r & 1);
+      if (u.writes(slot)) reinterpret_cast<std::uint32_t*>(to)[r] = word[r];
+    } else {
+      for (int h = 0; h < 2; ++h) {
+        const int slot =
+            first + (Value ? 2 * (u.lane % 4) + h + 8 * (r >> 1) : u.lane / 4 + 8 * (r & 1));
+        const std::uint32_t half = word[r] >> (16 * h);
+        unsigned char* const at = to + 4 * r + 2 * h;
+        if constexpr (two_tiles) {
+          if (u.writes(slot)) at[0] = static_cast<unsigned char>(half);
+          if (u.writes(slot + 16)) at[1] = static_cast<unsigned char>(half >> 8);
+        } else {
+          if (u.writes(slot)) {
+            *reinterpret_cast<std::uint16_t*>(at) = static_cast<std::uint16_t>(half);
+          }
         }
       }
     }
@@ -268,98 +254,55 @@ struct element_rule {  // of one token
   reciprocal by;
 };
 
-// The rules of the tokens that lane 4g + t has elements of, of one tile.
-template <bool Value, int HeadDim>
-__device__ __forceinline__ void fetch_rules(const quantize_unit& u, const group_scale& mine,
-                                            int tile, element_rule (&rule)[2][Value ? 2 : 1]) {
-#pragma unroll
-  for (int p = 0; p < 2; ++p) {
-#pragma unroll
-    for (int odd = 0; odd < (Value ? 2 : 1); ++odd) {
-      const int from = lane_of_token<Value, HeadDim>(u.lane, tile, p, odd);
-      rule[p][odd] = {__shfl_sync(~0u, mine.zero, from),
-                      {__shfl_sync(~0u, mine.by.high, from), __shfl_sync(~0u, mine.by.low, from)}};
-    }
-  }
-}
-
-template <int Bits, bool Careful, class Layout>
-__device__ __forceinline__ void pack_keys(const quantize_unit& u, const group_scale& mine) {
-  constexpr int head_dim = Layout::head_dim, loads = head_dim / 32, fields = 8 / Bits;
-  const token_matrices<false, head_dim> rows(u);
-  element_rule rule[2][1];  // [p]
-#pragma unroll
-  for (int fragment = 0; fragment < 4 / fields; ++fragment) {
-    std::uint32_t word[4] = {};
-#pragma unroll
-    for (int field = 0; field < fields; ++field) {
-      const int k = fragment * fields + field;
-      if (k % loads == 0) fetch_rules<false, head_dim>(u, mine, k / loads, rule);
-#pragma unroll
-      for (int p = 0; p < 2; ++p) {
-        const uint4 m = rows.load(k, p);
-        const std::uint32_t x[4] = {m.x, m.y, m.z, m.w};
-        std::uint32_t code[4][2];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          code[i][0] = code_of<Bits, Careful>(low_half(x[i]), rule[p][0].zero, rule[p][0].by);
-          code[i][1] = code_of<Bits, Careful>(high_half(x[i]), rule[p][0].zero, rule[p][0].by);
-        }
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {  // channel group of the fragment's two
-          const std::uint32_t bytes = __byte_perm(
-              __byte_perm(code[2 * c][0], code[2 * c][1], low_bytes),
-              __byte_perm(code[2 * c + 1][0], code[2 * c + 1][1], low_bytes), low_halves);
-          std::uint32_t& w = word[p + 2 * c];
-          w = field == 0 ? bytes : w + (bytes << (Bits * field));
-        }
-      }
-    }
-    store_key_bytes<Layout>(u, fragment, word);
-  }
-}
-
-template <int Bits, bool Careful, class Layout>
-__device__ __forceinline__ void pack_values(const quantize_unit& u, const group_scale& mine) {
+template <int Bits, bool Value, bool Careful, class Layout>
+__device__ __forceinline__ void pack_tokens(const quantize_unit& u, const group_scale& mine) {
   constexpr int head_dim = Layout::head_dim, fields = 16 / Bits, loads = head_dim / 32;
-  const token_matrices<true, head_dim> rows(u);
-  element_rule rule[2][2];  // [p][odd]
+  using matrices = token_matrices<Value, head_dim>;
+  const matrices rows(u);
+  element_rule rule[2][2];  // [p][odd]; K: odd is not used
 #pragma unroll
   for (int fragment = 0; fragment < 8 / fields; ++fragment) {
     std::uint32_t half[4][2] = {};  // of word r, low and high
 #pragma unroll
     for (int k = fragment * fields / 2; k < (fragment + 1) * fields / 2; ++k) {
-      if (k % loads == 0) fetch_rules<true, head_dim>(u, mine, k / loads, rule);
+      if (k % loads == 0) {
+#pragma unroll
+        for (int p = 0; p < 2; ++p) {
+#pragma unroll
+          for (int odd = 0; odd < (Value ? 2 : 1); ++odd) {
+            const int from = lane_of_token<Value, head_dim>(u.lane, k / loads, p, odd);
+            rule[p][odd] = {
+                __shfl_sync(~0u, mine.zero, from),
+                {__shfl_sync(~0u, mine.by.high, from), __shfl_sync(~0u, mine.by.low, from)}};
+          }
+        }
+      }
 #pragma unroll
       for (int p = 0; p < 2; ++p) {
         const uint4 m = rows.load(k, p);
         const std::uint32_t word[4] = {m.x, m.y, m.z, m.w};
+        const element_rule &first = rule[p][0], &second = rule[p][Value ? 1 : 0];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int field = (2 * k + i / 2) % fields;
-          const int r = i % 2 + 2 * p;  // channels 8 (i % 2) .. of the group
-          const std::uint32_t a =
-              code_of<Bits, Careful>(low_half(word[i]), rule[p][0].zero, rule[p][0].by);
+          const int group = i / 2, c8 = i % 2;  // pair 2k + group, channels 8 c8 .. of it
+          const std::uint32_t a = code_of<Bits, Careful>(low_half(word[i]), first.zero, first.by);
           const std::uint32_t b =
-              code_of<Bits, Careful>(high_half(word[i]), rule[p][1].zero, rule[p][1].by);
-          half[r][0] = field == 0 ? a : half[r][0] + (a << (Bits * field));
-          half[r][1] = field == 0 ? b : half[r][1] + (b << (Bits * field));
+              code_of<Bits, Careful>(high_half(word[i]), second.zero, second.by);
+          if constexpr (Value) {  // a half a token
+            const int r = c8 + 2 * p, shift = Bits * ((2 * k + group) % fields);
+            half[r][0] += a << shift;
+            half[r][1] += b << shift;
+          } else {  // a half two bytes, of neighbouring channels
+            const int r = p + 2 * group, shift = Bits * (k % (8 / Bits));
+            half[r][c8] += (a << shift) + (b << (8 + shift));
+          }
         }
       }
     }
     std::uint32_t word[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) word[r] = __byte_perm(half[r][0], half[r][1], low_halves);
-    store_fragment<Bits, true, Layout>(u, fragment, word);
-  }
-}
-
-template <int Bits, bool Value, bool Careful, class Layout>
-__device__ __forceinline__ void pack_tokens(const quantize_unit& u, const group_scale& mine) {
-  if constexpr (Value) {
-    pack_values<Bits, Careful, Layout>(u, mine);
-  } else {
-    pack_keys<Bits, Careful, Layout>(u, mine);
+    store_fragment<Bits, Value, Layout>(u, fragment, word);
   }
 }
 

@@ -146,7 +146,8 @@ def negative_zero_stored(k):
 @mutant(QUANTIZE, on=[k8v4(64)], case="normal_pieces144", expect=failed("pages", "scale"))
 def scale_and_zero_swapped(k):
     """Scale and zero of a token change places in the page."""
-    k.op(r"st\.global\.[bu]32").prepend(lambda o: f"shf.l.wrap.b32 {o[1]}, {o[1]}, {o[1]}, 16;")
+    stored = k.op(r"selp\.b32").reading(scales(k))
+    k.op(r"st\.global\.[bu]32").reading(stored).prepend(lambda o: f"shf.l.wrap.b32 {o[1]}, {o[1]}, {o[1]}, 16;")
 
 
 @mutant(QUANTIZE, on=[k4v2(128), k8v4(64)], case="normal_pieces144", expect=failed("pages"))

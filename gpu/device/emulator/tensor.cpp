@@ -17,6 +17,7 @@ namespace {
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
+using s16 = std::int16_t;
 using s32 = std::int32_t;
 using s64 = std::int64_t;
 
@@ -242,35 +243,46 @@ step mma(warp& w, const instruction& i, u32 m) {
   return step::next;
 }
 
+// a[0] * b[n][0] + a[1] * b[n][1] of eight columns n.
+[[gnu::always_inline]] inline int8 dot_pairs(const s16 (&a)[2], const s16 (&b)[columns_n][2]) {
+  int8 dot;
+#ifdef __AVX2__
+  s32 both;
+  __builtin_memcpy(&both, a, sizeof both);
+  dot = reinterpret_cast<int8>(
+      _mm256_madd_epi16(_mm256_set1_epi32(both), *reinterpret_cast<const __m256i*>(b)));
+#else
+  for (int n = 0; n < columns_n; ++n) dot[n] = a[0] * b[n][0] + a[1] * b[n][1];
+#endif
+  return dot;
+}
+
 // A register of A or B over all lanes is eight rows of A, or columns of B, of 16 bytes: lane 4g + q
 // holds bytes 4q .. 4q + 3 of row g. Registers of A: rows 0-7, 8-15 of k 0-15, then of 16-31. Of B:
 // k 0-15, 16-31. C and D as above.
 template <class A, class B>
 step mma_bytes(warp& w, const instruction& i, u32 m) {
   need_all_lanes(m);
-  constexpr std::size_t k_count = 32;
-  s32 a[rows_m][k_count];
-  s32 b[k_count][columns_n];
+  // Two neighbours in k lie beside each other, as halves of a word.
+  constexpr std::size_t pairs = 16;
+  alignas(32) s16 a[rows_m][pairs][2];
+  alignas(32) s16 b[pairs][columns_n][2];
   for (std::size_t e = 0; e < 4; ++e) {
     const A* lanes = row<A>(w, i.o[4 + e]);
     for (std::size_t g = 0; g < 8; ++g)
       for (std::size_t k = 0; k < 16; ++k)
-        a[g + 8 * (e & 1)][k + 16 * (e >> 1)] = lanes[16 * g + k];
+        a[g + 8 * (e & 1)][8 * (e >> 1) + k / 2][k % 2] = lanes[16 * g + k];
   }
   for (std::size_t e = 0; e < 2; ++e) {
     const B* lanes = row<B>(w, i.o[8 + e]);
     for (std::size_t k = 0; k < 16; ++k)
-      for (std::size_t n = 0; n < 8; ++n) b[k + 16 * e][n] = lanes[16 * n + k];
+      for (std::size_t n = 0; n < 8; ++n) b[8 * e + k / 2][n][k % 2] = lanes[16 * n + k];
   }
   u32 c[4][32];
   for (std::size_t e = 0; e < 4; ++e) __builtin_memcpy(c[e], row<u32>(w, i.o[10 + e]), sizeof c[e]);
   for (std::size_t r = 0; r < rows_m; ++r) {
     int8 sum{};  // at most 32 * 255 * 255
-    for (std::size_t k = 0; k < k_count; ++k) {
-      int8 v;
-      __builtin_memcpy(&v, b[k], sizeof v);
-      sum += a[r][k] * v;
-    }
+    for (std::size_t k = 0; k < pairs; ++k) sum += dot_pairs(a[r][k], b[k]);
     for (std::size_t n = 0; n < columns_n; ++n) {
       const std::size_t e = r / 8 * 2 + (n & 1);
       const std::size_t lane = 4 * (r % 8) + n / 2;
