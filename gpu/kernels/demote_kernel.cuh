@@ -67,7 +67,7 @@ struct token_list {
 template <class From>
 __device__ __forceinline__ uint2 load_keys(const demoted_token& from, int fragment, int t) {
   if (from.slot < 0) return make_uint2(0, 0);
-  const int index = From::key_fragment(from.tile(), 0) + fragment;
+  const int index = from.tile() * From::key_fragments_of_tile + fragment;
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(from.page + index * From::fragment_bytes) +
                         4 * (from.tt() & 7) + t);
   return from.tt() < 8 ? make_uint2(v.x, v.z) : make_uint2(v.y, v.w);

@@ -136,6 +136,30 @@ def scale_of_the_next_tile(k):
     move_address(scales, 2 * head_dim(k))
 
 
+@mutant(DECODE, on=[k4v2(128, 4), k8v4(64, 6)], case="boundaries", expect=failed("out"))
+def negative_query_elements_have_no_magnitude(k):
+    """The largest element of a query, not of its magnitudes, sets the fixed point."""
+    k.op(r"and\.b32").text("2147450879").edit("2147450879", "-1")
+
+
+@mutant(DECODE, on=[k4v2(64, 8), k8v4(128, 4)], case="boundaries", expect=failed("out"))
+def limbs_without_carry(k):
+    """The high limb of a query is cut, not rounded: the signed low limb is not made up for."""
+    k.op(r"add\.s32").text(", 128$").read_by(k.op(r"prmt\.b32")).edit(r", 128;", ", 0;")
+
+
+@mutant(DECODE, on=[k4v2(128, 4), k8v4(64, 3)], case="sharp", expect=failed("out"))
+def fixed_point_one_unit_off(k):
+    """Every query element is one unit of its fixed point too small."""
+    k.op(r"mov\.f32").text("0f4B400000").read_by(k.op(r"add\.rn\.f32")).edit("0f4B400000", "0f4B3FFFFF")
+
+
+@mutant(DECODE, on=[k4v2(128, 4), k4v2(64, 5)], case="boundaries", expect=failed("out"))
+def low_nibbles_weigh_half(k):
+    """Sums over low nibbles are added 8 times instead of 16."""
+    k.op(r"shl\.b32").text(", 4$").reading(k.op(MMA)).edit(r", 4;", ", 3;")
+
+
 @mutant(DECODE, on=[k4v2(128, 4)], case="sharp", expect=failed("out"))
 def code_from_the_wrong_nibble(k):
     """Fields are shifted out four bits too low."""
@@ -228,9 +252,9 @@ def score_not_contracted(k):
         lambda o: f"mul.rn.f32 %mutant, {o[1]}, {o[2]};\n\tadd.rn.f32 {o[0]}, %mutant, {o[3]};")
 
 
-@mutant(DECODE, on=[k4v2(128, 4), k8v4(64, 3)], case="sharp", expect=failed("out"))
+@mutant(DECODE, on=[int2(128, 4), int2(64, 3)], case="sharp", expect=failed("out"))
 def channels_in_another_order(k):
-    """The first two k16 steps of a tile's dot products change places."""
+    """The first two k16 steps of a tile's dot products change places (sums in integers have no order)."""
     steps = k.op(MMA).after(k.op(r"mbarrier\.try_wait.*"))
     first = steps.nth(0)
     second = steps.reading(first).nth(1)
