@@ -1,270 +1,316 @@
-// Times the kernels on a CUDA device beside their byte floors: bytes that must move over the read
-// rate that a plain kernel reaches in the same run. Pages are valid (made by the reference once,
-// then repeated), page ids shuffled, and data rotate over at least 600 MB, so that no cache serves
-// them. Correctness is `kvproof verify`'s business.
+// bench_kernels: times every kernel on a CUDA device with Google Benchmark. What each name and
+// counter means: README.md beside this file. Each case's output is compared with the reference
+// before it is timed; a difference fails the case and the run.
+#include <benchmark/benchmark.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
-#include <numeric>
+#include <memory>
+#include <regex>
+#include <string>
+#include <vector>
 
-#include "gpu/launch/launch.hpp"
-#include "reference/formats/page_codec.hpp"
-#include "reference/numerics/half.hpp"
+#include "bench/bench_case.hpp"
+#include "bench/memory_kernels.hpp"
+#include "bench/stopwatch.hpp"
+#include "bench/workload.hpp"
+#include "gpu/kernels/kernel_table.hpp"
 #include "reference/spec/error.hpp"
+#include "verify/device_choice.hpp"
+#include "verify/exit_codes.hpp"
+#include "verify/foreign_kernels.hpp"
+#include "verify/sha256.hpp"
+#include "verify/text_file.hpp"
 
+namespace kvproof::bench {
 namespace {
 
-using namespace kvproof;
-using nlohmann::json;
-
-constexpr int repeats = 9;
-
-struct shape {
-  const char* name;
-  int batch, kv_heads, ratio, head_dim;
-  std::int64_t tokens;
+struct options {
+  std::string device = "cuda";
+  std::string kernel;
+  std::string commit = KVPROOF_COMMIT;
+  // Google Benchmark keeps the values of its own flags; these are read beside it.
+  bool list = false, tabular = false, to_file = false;
+  std::string format = "console", file_format = "json";
 };
-constexpr shape shapes[] = {
-    {"Llama-3-8B b64 16K", 64, 8, 4, 128, 16384}, {"Llama-3-8B b64 4K", 64, 8, 4, 128, 4096},
-    {"Llama-3-8B b1 64K", 1, 8, 4, 128, 65536},   {"Llama-3-8B b1 4K", 1, 8, 4, 128, 4096},
-    {"Llama-2-7B b64 4K", 64, 32, 1, 128, 4096},  {"Qwen2.5-7B b64 16K", 64, 4, 7, 128, 16384},
-    {"SmolLM2 b64 4K", 64, 3, 3, 64, 4096}};
 
-std::uint64_t next_random(std::uint64_t& x) {
-  x ^= x << 13;
-  x ^= x >> 7;
-  return x ^= x << 17;
-}
+// ---- the run ----
 
-std::vector<std::uint16_t> random_halves(std::size_t n) {
-  std::uint64_t state = 88172645463325252ULL;
-  std::vector<std::uint16_t> x(n);
-  for (std::uint16_t& h : x)
-    h = reference::float_to_half(static_cast<float>(next_random(state) >> 40) * 0x1p-22f - 2.0f);
-  return x;
-}
+class bench_run {
+ public:
+  bench_run(gpu::device& dev, const stopwatch& watch, double peak)
+      : dev_(dev), watch_(watch), peak_(peak), real_(dev.info().kind == gpu::device_kind::cuda) {}
 
-template <typename T>
-void upload(gpu::device& dev, gpu::device_ptr to, const std::vector<T>& v) {
-  dev.copy_to_device(to, std::as_bytes(std::span(v)));
-}
-
-// Median time of one call in us; call(i) launches the i-th rotation.
-template <typename Call>
-double time_us(gpu::device& dev, int calls, const Call& call) {
-  const auto begin = dev.create_event(), end = dev.create_event();
-  call(0);
-  dev.synchronize();
-  std::vector<double> times;
-  for (int r = 0; r < repeats; ++r) {
-    dev.record(*begin, nullptr);
-    for (int i = 0; i < calls; ++i) call(i);
-    dev.record(*end, nullptr);
-    times.push_back(dev.elapsed_us(*begin, *end) / calls);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    throw spec::input_error(fmt::format("cannot read {}; build the target bench_kernels", path));
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-double read_rate(gpu::device& dev) {  // bytes per us
-  struct {
-    std::uint64_t data, sink;
-    std::int64_t vectors;
-  } params{};
-  const std::int64_t bytes = std::int64_t{4} << 30;
-  const gpu::device_buffer data(dev, bytes), sink(dev, 256);
-  params = {static_cast<std::uint64_t>(data.get()), static_cast<std::uint64_t>(sink.get()),
-            bytes / 16};
-  const std::string ptx = read_file(KVPROOF_READ_PTX);
-  const auto kernel = dev.load({"read_bandwidth", ptx, {}}, "read_bandwidth_kernel");
-  const gpu::launch_shape launch{
-      {static_cast<std::uint32_t>(4 * dev.info().num_multiprocessors), 1, 1},
-      {512, 1, 1},
-      {1, 1, 1},
-      0};
-  const double us = time_us(
-      dev, 4, [&](int) { dev.launch(*kernel, launch, std::as_bytes(std::span(&params, 1))); });
-  return static_cast<double>(bytes) / us;
-}
-
-json bench_decode(gpu::device& dev, const shape& s, const spec::kv_format& format, bool with_scores,
-                  double rate) {
-  const std::int64_t page_bytes = spec::page_size_bytes(format, s.head_dim);
-  const std::int64_t heads = std::int64_t{s.batch} * s.kv_heads,
-                     pages = spec::pages_for_tokens(s.tokens);
-  const std::int64_t set_pages = heads * pages, bytes = set_pages * page_bytes;
-  const auto sets = static_cast<int>(std::clamp<std::int64_t>(600'000'000 / bytes + 1, 1, 24));
-  const gpu::device_buffer pool(dev, sets * bytes);
-  // 64 different pages, repeated.
-  std::vector<std::byte> some(static_cast<std::size_t>(64 * page_bytes));
-  const std::vector<std::uint16_t> values =
-      random_halves(static_cast<std::size_t>(64 * spec::tokens_per_page * s.head_dim));
-  std::vector<std::span<std::byte>> views;
-  for (std::int64_t i = 0; i < 64; ++i)
-    views.push_back(std::span(some).subspan(static_cast<std::size_t>(i * page_bytes),
-                                            static_cast<std::size_t>(page_bytes)));
-  reference::append_tokens(format, s.head_dim, values, values, 0, views);
-  std::vector<std::byte> chunk;
-  while (std::ssize(chunk) < (64 << 20)) chunk.insert(chunk.end(), some.begin(), some.end());
-  for (std::int64_t at = 0; at < sets * bytes; at += std::ssize(chunk)) {
-    dev.copy_to_device(pool.get() + at,
-                       std::span(chunk).first(static_cast<std::size_t>(
-                           std::min<std::int64_t>(std::ssize(chunk), sets * bytes - at))));
-  }
-  std::vector<std::int32_t> table(static_cast<std::size_t>(sets * set_pages));
-  std::iota(table.begin(), table.end(), 0);
-  std::uint64_t state = 1234567;
-  for (int set = 0; set < sets; ++set) {
-    for (std::int64_t i = set_pages; i > 1; --i) {
-      std::swap(table[static_cast<std::size_t>(set * set_pages + i - 1)],
-                table[static_cast<std::size_t>(
-                    set * set_pages + static_cast<std::int64_t>(next_random(state) %
-                                                                static_cast<std::uint64_t>(i)))]);
+  // One repetition of one case. A failure is reported by `state` and kept for exit_code().
+  void run(benchmark::State& state, const bench_case& c) {
+    try {
+      prepare(c);
+      if (!mismatch_.empty()) {
+        exit_code_ = std::max(exit_code_, verify::exit_mismatch);
+        state.SkipWithError(mismatch_.c_str());
+        return;
+      }
+      measure(state, c);
+    } catch (const spec::error& e) {
+      current_.reset();
+      prepared_.clear();
+      exit_code_ = std::max(exit_code_, verify::exit_code_of(e));
+      state.SkipWithError(e.what());
     }
   }
-  const std::vector<std::uint16_t> q =
-      random_halves(static_cast<std::size_t>(heads * s.ratio * s.head_dim));
-  const std::vector<std::int32_t> lengths(static_cast<std::size_t>(heads),
-                                          static_cast<std::int32_t>(s.tokens)),
-      none(lengths.size(), 0);
-  const gpu::device_buffer table_buffer(dev, std::ssize(table) * 4),
-      q_buffer(dev, std::ssize(q) * 2), length_buffer(dev, heads * 4), none_buffer(dev, heads * 4),
-      out(dev, heads * s.ratio * s.head_dim * 4), state_buffer(dev, heads * s.ratio * 8),
-      scores(dev, with_scores ? heads * s.tokens * s.ratio * 4 : 0);
-  upload(dev, table_buffer.get(), table);
-  upload(dev, q_buffer.get(), q);
-  upload(dev, length_buffer.get(), lengths);
-  upload(dev, none_buffer.get(), none);
-  gpu::decode_args a{};
-  a.format = format.id;
-  a.head_dim = s.head_dim;
-  a.batch = s.batch;
-  a.kv_heads = s.kv_heads;
-  a.gqa_ratio = s.ratio;
-  a.softmax_scale = 0.088f;
-  a.max_quantized = static_cast<int>(s.tokens);
-  a.q = q_buffer.get();
-  a.max_pages = static_cast<int>(pages);
-  a.pages = pool.get();
-  a.num_quantized = length_buffer.get();
-  a.num_recent = none_buffer.get();
-  a.out = out.get();
-  a.state = state_buffer.get();
-  a.scores = with_scores ? scores.get() : gpu::device_ptr{};
-  a.score_capacity = s.tokens;
-  const gpu::device_buffer workspace(dev, gpu::decode_workspace_bytes(a));
-  dev.fill(workspace.get(), std::byte{0}, workspace.size_bytes());
-  a.workspace = workspace.get();
-  const double us = time_us(dev, std::max(sets, 8), [&](int i) {
-    a.page_table = table_buffer.get() + (i % sets) * set_pages * 4;
-    gpu::decode(dev, a);
-  });
-  const double floor = static_cast<double>(bytes) / rate;
-  fmt::print("decode   {:<9} {:<20} {}  {:9.1f} us  floor {:8.1f} us  {:5.1f} %\n", format.name,
-             s.name, with_scores ? "scores" : "      ", us, floor, 100 * floor / us);
-  std::fflush(stdout);
-  return {{"kernel", "decode"}, {"format", format.name},
-          {"shape", s.name},    {"scores", with_scores},
-          {"us", us},           {"cache_bytes", bytes},
-          {"floor_us", floor},  {"share_of_floor", floor / us}};
-}
 
-json bench_quantize(gpu::device& dev, const spec::kv_format& format, double rate) {
-  constexpr int kv_heads = 8, head_dim = 128, tokens = 16384, batch = 8;
-  const std::int64_t page_bytes = spec::page_size_bytes(format, head_dim),
-                     pages = spec::pages_for_tokens(tokens), heads = std::int64_t{batch} * kv_heads;
-  const std::int64_t elements = heads * tokens * head_dim;
-  const gpu::device_buffer k(dev, elements * 2), v(dev, elements * 2),
-      pool(dev, heads * pages * page_bytes), table(dev, heads * pages * 4), first(dev, heads * 4),
-      count(dev, heads * 4);
-  const std::vector<std::uint16_t> values = random_halves(1 << 24);
-  for (std::int64_t at = 0; at < elements; at += std::ssize(values)) {
-    upload(dev, k.get() + 2 * at, values);
-    upload(dev, v.get() + 2 * at, values);
-  }
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(heads * pages));
-  std::iota(ids.begin(), ids.end(), 0);
-  upload(dev, table.get(), ids);
-  upload(dev, first.get(), std::vector<std::int32_t>(static_cast<std::size_t>(heads), 0));
-  upload(dev, count.get(), std::vector<std::int32_t>(static_cast<std::size_t>(heads), tokens));
-  const gpu::quantize_args a{format.id,
-                             head_dim,
-                             batch,
-                             kv_heads,
-                             tokens,
-                             k.get(),
-                             v.get(),
-                             std::int64_t{tokens} * kv_heads * head_dim,
-                             std::int64_t{kv_heads} * head_dim,
-                             head_dim,
-                             first.get(),
-                             count.get(),
-                             table.get(),
-                             static_cast<int>(pages),
-                             pool.get()};
-  const double us = time_us(dev, 4, [&](int) { gpu::quantize(dev, a); });
-  const double bytes = static_cast<double>(elements * 4 + heads * pages * page_bytes),
-               floor = bytes / rate;
-  fmt::print(
-      "quantize {:<9} b8 16K, 8 KV heads           {:9.1f} us  floor {:8.1f} us  {:5.1f} %\n",
-      format.name, us, floor, 100 * floor / us);
-  return {{"kernel", "quantize"},
-          {"format", format.name},
-          {"shape", "b8 16K, 8 KV heads, head_dim 128"},
-          {"us", us},
-          {"bytes", bytes},
-          {"floor_us", floor},
-          {"share_of_floor", floor / us}};
-}
+  [[nodiscard]] int exit_code() const { return exit_code_; }
 
-int run(const std::string& json_file, const std::string& commit) {
-  std::string why_not;
-  const auto dev = gpu::open_cuda_device(0, &why_not);
-  if (dev == nullptr) {
-    fmt::print(stderr, "bench_kernels: no GPU: {}\n", why_not);
-    return 77;
-  }
-  const double rate = read_rate(*dev);
-  fmt::print("{}, {}; plain read {:.3f} TB/s\n", dev->info().name, dev->info().driver, rate * 1e-6);
-  json rows = json::array();
-  for (const shape& s : shapes) {
-    for (const spec::kv_format& format : spec::kv_formats) {
-      for (const bool with_scores : {false, true})
-        rows.push_back(bench_decode(*dev, s, format, with_scores, rate));
+ private:
+  // Data of the case, and its output compared; once for all repetitions of a case.
+  void prepare(const bench_case& c) {
+    if (prepared_ == c.name()) return;
+    current_.reset();  // first, so that two cases never need memory at once
+    costs_ = costs_of(c, real_ ? dev_.info().l2_bytes : 0);
+    if (!real_) costs_.copies = 2;
+    current_ = c.op == operation::decode ? make_decode_workload(dev_, c, costs_.copies)
+                                         : make_page_workload(dev_, c, costs_.copies);
+    mismatch_.clear();
+    for (const std::int64_t copy : {std::int64_t{0}, costs_.copies - 1}) {
+      if (!mismatch_.empty()) break;
+      current_->launch(copy);
+      dev_.synchronize();
+      mismatch_ = current_->mismatch(copy);
     }
+    prepared_ = c.name();
   }
-  for (const spec::kv_format& format : spec::kv_formats)
-    rows.push_back(bench_quantize(*dev, format, rate));
-  if (!json_file.empty()) {
-    std::ofstream(json_file) << json{{"device", dev->info().name},
-                                     {"driver", dev->info().driver},
-                                     {"commit", commit},
-                                     {"read_bytes_per_us", rate},
-                                     {"rows", rows}}
-                                    .dump(1)
-                             << '\n';
+
+  void measure(benchmark::State& state, const bench_case& c) {
+    constexpr double wanted_bytes = 2e9;  // of one measurement, within 2 to 64 launches
+    const int launches =
+        real_ ? static_cast<int>(
+                    std::clamp(wanted_bytes / static_cast<double>(costs_.moved_bytes), 2.0, 64.0))
+              : 1;
+    timing t{};
+    for (auto _ : state) {
+      t = watch_.time(launches, [&](std::int64_t i) { current_->launch(i % costs_.copies); });
+      state.SetIterationTime(t.median_us * 1e-6);
+    }
+    state.SetBytesProcessed(state.iterations() * costs_.moved_bytes);
+    state.counters["tokens_per_second"] = benchmark::Counter(
+        static_cast<double>(state.iterations() * costs_.tokens), benchmark::Counter::kIsRate);
+    state.counters["fastest_us"] = t.fastest_us;
+    state.counters["slowest_us"] = t.slowest_us;
+    if (peak_ > 0) {
+      state.counters["share_of_read_peak"] =
+          static_cast<double>(costs_.moved_bytes) / t.median_us / peak_;
+    }
+    std::string label = costs_.copies > 1 ? fmt::format("copies:{}", costs_.copies) : "";
+    if (c.mix != length_mix::uniform) {
+      const std::vector<std::int64_t> lengths = lengths_of(c);
+      label += fmt::format("{}longest:{}", label.empty() ? "" : " ",
+                           *std::max_element(lengths.begin(), lengths.end()));
+    }
+    state.SetLabel(real_ ? label : "emulator: verified, the time means nothing");
   }
-  return 0;
+
+  gpu::device& dev_;
+  const stopwatch& watch_;
+  double peak_;
+  bool real_;
+  std::unique_ptr<workload> current_;
+  case_costs costs_{};
+  std::string prepared_, mismatch_;
+  int exit_code_ = verify::exit_pass;
+};
+
+// ---- names ----
+
+// Google Benchmark appends how a benchmark was run to its name; reports and filters use the name
+// alone.
+template <typename Reporter>
+class plain_names : public Reporter {
+ public:
+  using Reporter::Reporter;
+  void ReportRuns(const std::vector<benchmark::BenchmarkReporter::Run>& runs) override {
+    std::vector<benchmark::BenchmarkReporter::Run> plain = runs;
+    for (benchmark::BenchmarkReporter::Run& run : plain) {
+      run.run_name.iterations.clear();
+      run.run_name.repetitions.clear();
+      run.run_name.time_type.clear();
+    }
+    Reporter::ReportRuns(plain);
+  }
+};
+
+// Cases whose name the filter finds; a leading '-' inverts, as in Google Benchmark.
+std::vector<bench_case> filtered(std::vector<bench_case> cases, std::string filter) {
+  if (filter.empty() || filter == "all") return cases;
+  const bool inverted = filter.front() == '-';
+  if (inverted) filter.erase(0, 1);
+  try {
+    const std::regex pattern(filter, std::regex::extended);
+    std::erase_if(cases, [&](const bench_case& c) {
+      return std::regex_search(c.name(), pattern) == inverted;
+    });
+  } catch (const std::regex_error& e) {
+    throw spec::usage_error(fmt::format("--benchmark_filter '{}': {}", filter, e.what()));
+  }
+  if (cases.empty()) {
+    throw spec::usage_error(fmt::format(
+        "--benchmark_filter '{}' finds no benchmark; --benchmark_list_tests names them", filter));
+  }
+  return cases;
+}
+
+// ---- context ----
+
+// The version of the kernel driver, where the system tells it.
+std::string driver_release() {
+  std::ifstream in("/proc/driver/nvidia/version");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::smatch found;
+  return std::regex_search(text, found, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+")) ? found.str() : "";
+}
+
+void add_context(const options& o, const gpu::device_info& info, double peak) {
+  benchmark::AddCustomContext("device", info.name);
+  if (info.kind == gpu::device_kind::cuda) {
+    const std::string release = driver_release();
+    benchmark::AddCustomContext("driver",
+                                info.driver + (release.empty() ? "" : ", driver " + release));
+    benchmark::AddCustomContext("read_peak_bytes_per_second", fmt::format("{:.0f}", peak * 1e6));
+  } else {
+    benchmark::AddCustomContext("times", "mean nothing: emulator");
+  }
+  benchmark::AddCustomContext("commit", o.commit);
+  if (!o.kernel.empty()) {
+    benchmark::AddCustomContext(
+        "kernel",
+        fmt::format("{}, sha256 {}", o.kernel, verify::sha256_hex(verify::read_text(o.kernel))));
+  }
+  for (const gpu::kernel_module& m : gpu::kernel_modules()) {
+    benchmark::AddCustomContext(fmt::format("ptx_sha256/{}", m.name), verify::sha256_hex(m.ptx));
+  }
+  const gpu::kernel_module& own = memory_kernels();
+  benchmark::AddCustomContext(fmt::format("ptx_sha256/{}", own.name), verify::sha256_hex(own.ptx));
+}
+
+// ---- command line ----
+
+constexpr const char* own_help =
+    "bench_kernels: verifies, then times every kernel; see bench/README.md\n\n"
+    "  [--device=cuda|emulator]   emulator: small cases, verified; times mean nothing\n"
+    "  [--kernel=FILE.ptx]        entries of FILE.ptx replace the shipped ones of the same name\n"
+    "  [--commit=TEXT]            commit named in the report\n\n"
+    "Exit codes: 0 all verified and timed, 1 an output differs from the reference, 2 usage, 3 bad\n"
+    "input, 4 device fault, 70 internal error, 77 no GPU or no kernels.\n\n"
+    "Of Google Benchmark's flags (console or json):\n"
+    "  [--benchmark_list_tests] [--benchmark_filter=REGEX] [--benchmark_out=FILE]\n"
+    "  [--benchmark_format=console|json] [--benchmark_repetitions=N]\n"
+    "  [--benchmark_report_aggregates_only] [--benchmark_counters_tabular]\n";
+
+void print_help() { fmt::print("{}", own_help); }
+
+bool is_on(std::string_view argument, std::string_view flag) {
+  if (!argument.starts_with(flag)) return false;
+  argument.remove_prefix(flag.size());
+  return argument.empty() || argument == "=true" || argument == "=1" || argument == "=yes";
+}
+
+options parse(int argc, char** argv) {
+  options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    const auto value_of = [&](std::string_view flag, std::string& value) {
+      if (argument.starts_with(flag)) value = argument.substr(flag.size());
+    };
+    o.list |= is_on(argument, "--benchmark_list_tests");
+    o.tabular |= is_on(argument, "--benchmark_counters_tabular");
+    o.to_file |= argument.starts_with("--benchmark_out=");
+    value_of("--benchmark_format=", o.format);
+    value_of("--benchmark_out_format=", o.file_format);
+  }
+  if ((o.format != "console" && o.format != "json") || o.file_format != "json") {
+    throw spec::usage_error(
+        "--benchmark_format is console or json, --benchmark_out_format is json");
+  }
+  benchmark::Initialize(&argc, argv, print_help);
+  CLI::App app{"bench_kernels"};
+  app.set_help_flag();
+  app.add_option("--device", o.device);
+  app.add_option("--kernel", o.kernel);
+  app.add_option("--commit", o.commit);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    throw spec::usage_error(fmt::format("{}; --help lists the options", e.what()));
+  }
+  if (o.device != "cuda" && o.device != "emulator") {
+    throw spec::usage_error(fmt::format("unknown device '{}'; use cuda or emulator", o.device));
+  }
+  return o;
+}
+
+// Registers what fits into memory; says what does not.
+std::size_t register_cases(const std::vector<bench_case>& cases, const gpu::device_info& info,
+                           std::int64_t gate_bytes, bench_run& run) {
+  const std::int64_t reserve = std::int64_t{2} << 30;  // context, modules, fragments
+  std::size_t registered = 0;
+  for (const bench_case& c : cases) {
+    const bool real = info.kind == gpu::device_kind::cuda;
+    const std::int64_t needed = costs_of(c, real ? info.l2_bytes : 0).device_bytes;
+    if (real && needed + gate_bytes + reserve > info.memory_bytes) {
+      fmt::print(stderr, "bench_kernels: left out, needs {:.0f} GB: {}\n",
+                 static_cast<double>(needed) * 1e-9, c.name());
+      continue;
+    }
+    benchmark::RegisterBenchmark(c.name().c_str(),
+                                 [&run, c](benchmark::State& state) { run.run(state, c); })
+        ->Iterations(1)
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
+    ++registered;
+  }
+  return registered;
+}
+
+std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const options& o) {
+  if (o.format == "json") return std::make_unique<plain_names<benchmark::JSONReporter>>();
+  int style = isatty(STDOUT_FILENO) != 0 ? benchmark::ConsoleReporter::OO_Color
+                                         : benchmark::ConsoleReporter::OO_None;
+  if (o.tabular) style |= benchmark::ConsoleReporter::OO_Tabular;
+  return std::make_unique<plain_names<benchmark::ConsoleReporter>>(
+      static_cast<benchmark::ConsoleReporter::OutputOptions>(style));
+}
+
+int run_all(int argc, char** argv) {
+  const options o = parse(argc, argv);
+  const std::vector<bench_case> cases = filtered(
+      o.device == "emulator" ? emulator_cases() : gpu_cases(), benchmark::GetBenchmarkFilter());
+  if (o.list) {
+    for (const bench_case& c : cases) fmt::print("{}\n", c.name());
+    return verify::exit_pass;
+  }
+  const std::unique_ptr<gpu::device> base = verify::choose_device(o.device);
+  const std::unique_ptr<gpu::device> foreign =
+      o.kernel.empty() ? nullptr
+                       : verify::with_foreign_kernels(*base, verify::read_text(o.kernel), o.kernel);
+  gpu::device& dev = foreign != nullptr ? *foreign : *base;
+  const stopwatch watch(*base);
+  const double peak = dev.info().kind == gpu::device_kind::cuda ? watch.read_peak() : 0;
+  bench_run run(dev, watch, peak);
+  add_context(o, dev.info(), peak);
+  if (register_cases(cases, dev.info(), watch.gate_bytes(), run) == 0) {
+    throw verify::nothing_to_run_error("no selected benchmark fits into the device's memory");
+  }
+  const std::unique_ptr<benchmark::BenchmarkReporter> display = make_reporter(o);
+  plain_names<benchmark::JSONReporter> file;
+  benchmark::RunSpecifiedBenchmarks(display.get(), o.to_file ? &file : nullptr, "all");
+  return run.exit_code();
 }
 
 }  // namespace
+}  // namespace kvproof::bench
 
-// bench_kernels [JSON-FILE [COMMIT]]
 int main(int argc, char** argv) {
-  try {
-    return run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "unknown");
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "bench_kernels: {}\n", e.what());
-    return 4;
-  }
+  return kvproof::verify::run_guarded([&] { return kvproof::bench::run_all(argc, argv); });
 }

@@ -1,5 +1,5 @@
-// The plainest read of memory there is: what the byte floors of the other kernels are measured
-// against.
+// The benchmarks' own kernels: the plainest read of memory there is, whose rate is the peak that
+// other kernels are measured against, and one that fills a buffer with repetitions of a short one.
 #include <cstdint>
 
 struct read_params {
@@ -9,7 +9,7 @@ struct read_params {
 };
 
 extern "C" __global__ void __launch_bounds__(512)
-    read_bandwidth_kernel(const __grid_constant__ read_params p) {
+    read_kernel(const __grid_constant__ read_params p) {
   std::uint32_t x = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -21,4 +21,18 @@ extern "C" __global__ void __launch_bounds__(512)
   }
   for (; i < p.vectors; i += stride) x ^= p.data[i].x;
   if (x == 0x9e3779b9u && threadIdx.x == 77) *p.sink = x;
+}
+
+struct repeat_params {
+  const uint4* pattern;
+  uint4* to;
+  std::int64_t pattern_vectors, vectors;
+};
+
+// to[i] = pattern[i mod pattern_vectors]
+extern "C" __global__ void __launch_bounds__(512)
+    repeat_kernel(const __grid_constant__ repeat_params p) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < p.vectors; i += stride) p.to[i] = p.pattern[i % p.pattern_vectors];
 }

@@ -1,0 +1,186 @@
+// See bench_case.hpp.
+#include "bench/bench_case.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvproof::bench {
+namespace {
+
+constexpr std::int64_t granularity = spec::tokens_per_tile;
+constexpr std::int64_t index_bytes = 4;  // of a selected token
+
+std::string_view name_of(operation op) {
+  constexpr std::array<std::string_view, 4> names = {"decode", "quantize_pack", "gather_quantize",
+                                                     "demote"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+// Bytes of one token of one KV head in pages; a page's bytes are a multiple of its tokens.
+std::int64_t token_bytes(spec::format_id format, int head_dim) {
+  return spec::page_size_bytes(spec::format_of(format), head_dim) / spec::tokens_per_page;
+}
+
+// K and V of one token of one KV head in fp16.
+std::int64_t row_bytes(const bench_case& c) { return std::int64_t{2} * c.model.head_dim * 2; }
+
+std::uint64_t splitmix64(std::uint64_t& state) {
+  std::uint64_t z = state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+std::vector<std::int64_t> ragged_lengths(const length_range& range, int batch) {
+  std::uint64_t state = 20240229;
+  const double octaves =
+      std::log2(static_cast<double>(range.longest) / static_cast<double>(range.shortest));
+  std::vector<std::int64_t> lengths;
+  for (int i = 0; i < batch; ++i) {
+    const double u = static_cast<double>(splitmix64(state) >> 11) * 0x1p-53;
+    const double length = static_cast<double>(range.shortest) * std::exp2(u * octaves);
+    lengths.push_back(static_cast<std::int64_t>(length) / granularity * granularity);
+    if (lengths.back() < range.shortest) lengths.back() += granularity;
+  }
+  lengths[static_cast<std::size_t>(batch / 3)] = range.outlier;
+  // The shortest grows until equal lengths can have the same total.
+  const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t unit = granularity * batch;
+  *std::min_element(lengths.begin(), lengths.end()) += (total + unit - 1) / unit * unit - total;
+  return lengths;
+}
+
+std::int64_t set_bytes(const bench_case& c, std::int64_t tokens) {  // of one copy, all heads
+  const std::int64_t cache = tokens * token_bytes(c.format, c.model.head_dim);
+  switch (c.op) {
+    case operation::decode: {
+      const std::vector<std::int64_t> lengths = lengths_of(c);
+      std::int64_t pages = 0;
+      for (const std::int64_t n : lengths) pages += c.model.kv_heads * spec::pages_for_tokens(n);
+      const std::int64_t capacity = *std::max_element(lengths.begin(), lengths.end());
+      const std::int64_t scores =
+          c.scores ? std::int64_t{c.batch} * c.model.q_heads * capacity * 4 : 0;
+      return pages * spec::page_size_bytes(spec::format_of(c.format), c.model.head_dim) + scores;
+    }
+    case operation::quantize_pack:
+      return tokens * row_bytes(c) + cache;
+    case operation::gather_quantize:
+      return tokens * row_bytes(c) + cache / 2;
+    case operation::demote:
+      return cache + tokens / 2 * token_bytes(spec::format_id::k4v2, c.model.head_dim);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string bench_case::name() const {
+  std::string text = fmt::format("{}/{}{}/{}", name_of(op), spec::format_of(format).name,
+                                 op == operation::demote ? "_k4v2" : "", model.name);
+  if (mix == length_mix::uniform) {
+    text += fmt::format("/batch:{}/tokens:{}", batch, tokens);
+  } else {
+    text += fmt::format("/{}/batch:{}", mix == length_mix::ragged ? "ragged" : "equal", batch);
+  }
+  return scores ? text + "/scores" : text;
+}
+
+std::vector<bench_case> gpu_cases() {
+  std::vector<bench_case> cases;
+  const auto add_matrix = [&](operation op, const spec::kv_format& format, bool scores) {
+    for (const model_shape& model : models) {
+      for (const int batch : {1, 8, 64}) {
+        for (const std::int64_t tokens : {4096, 16384, 65536}) {
+          bench_case c{op, format.id, model, batch};
+          c.tokens = tokens;
+          c.scores = scores;
+          cases.push_back(c);
+        }
+      }
+    }
+  };
+  for (const spec::kv_format& format : spec::kv_formats) {
+    for (const bool scores : {false, true}) add_matrix(operation::decode, format, scores);
+    for (const length_mix mix : {length_mix::ragged, length_mix::equal})
+      cases.push_back({operation::decode, format.id, models[0], 64, mix});
+  }
+  for (const operation op : {operation::quantize_pack, operation::gather_quantize}) {
+    for (const spec::kv_format& format : spec::kv_formats) add_matrix(op, format, false);
+  }
+  add_matrix(operation::demote, spec::format_of(spec::format_id::k8v4), false);
+  return cases;
+}
+
+std::vector<bench_case> emulator_cases() {
+  std::vector<bench_case> cases;
+  const auto add = [&](operation op, spec::format_id format, length_mix mix, bool scores) {
+    bench_case c{op, format, tiny_model, 3, mix};
+    c.tokens = mix == length_mix::uniform ? 256 : 0;
+    c.range = tiny_lengths;
+    c.scores = scores;
+    cases.push_back(c);
+  };
+  for (const spec::kv_format& format : spec::kv_formats) {
+    for (const bool scores : {false, true})
+      add(operation::decode, format.id, length_mix::uniform, scores);
+    add(operation::decode, format.id, length_mix::ragged, false);
+    add(operation::decode, format.id, length_mix::equal, false);
+    add(operation::quantize_pack, format.id, length_mix::uniform, false);
+    add(operation::gather_quantize, format.id, length_mix::uniform, false);
+  }
+  add(operation::demote, spec::format_id::k8v4, length_mix::uniform, false);
+  return cases;
+}
+
+std::vector<std::int64_t> lengths_of(const bench_case& c) {
+  const auto batch = static_cast<std::size_t>(c.batch);
+  if (c.mix == length_mix::uniform) return std::vector<std::int64_t>(batch, c.tokens);
+  std::vector<std::int64_t> lengths = ragged_lengths(c.range, c.batch);
+  if (c.mix == length_mix::equal) {
+    const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    lengths.assign(batch, total / c.batch);
+  }
+  return lengths;
+}
+
+case_costs costs_of(const bench_case& c, std::int64_t l2_bytes) {
+  const std::vector<std::int64_t> lengths = lengths_of(c);
+  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t heads = c.model.kv_heads, head_dim = c.model.head_dim;
+  const std::int64_t page_token = token_bytes(c.format, c.model.head_dim);
+  case_costs costs{};
+  switch (c.op) {
+    case operation::decode: {
+      const std::int64_t out_and_state = head_dim * 4 + 2 * 4, score = c.scores ? 4 : 0;
+      costs.tokens = tokens;
+      costs.moved_bytes = tokens * (heads * page_token + c.model.q_heads * score) +
+                          c.batch * c.model.q_heads * (head_dim * 2 + out_and_state);
+      break;
+    }
+    case operation::quantize_pack:
+      costs.tokens = tokens;
+      costs.moved_bytes = costs.tokens * heads * (row_bytes(c) + page_token);
+      break;
+    case operation::gather_quantize:
+      costs.tokens = tokens / 2;
+      costs.moved_bytes = costs.tokens * heads * (row_bytes(c) + index_bytes + page_token);
+      break;
+    case operation::demote:
+      costs.tokens = tokens / 2;
+      costs.moved_bytes =
+          costs.tokens * heads *
+          (page_token + index_bytes + token_bytes(spec::format_id::k4v2, c.model.head_dim));
+      break;
+  }
+  const std::int64_t one = set_bytes(c, tokens * heads);
+  costs.copies = std::max<std::int64_t>(1, (4 * l2_bytes + one - 1) / one);
+  // Page ids, indices, queries, outputs and workspace are small beside a set: a sixteenth and 64
+  // MB.
+  costs.device_bytes = costs.copies * one + one / 16 + (std::int64_t{64} << 20);
+  return costs;
+}
+
+}  // namespace kvproof::bench

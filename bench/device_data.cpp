@@ -1,0 +1,64 @@
+// See device_data.hpp.
+#include "bench/device_data.hpp"
+
+#include <numeric>
+#include <utility>
+
+#include "bench/memory_kernels.hpp"
+#include "reference/numerics/half.hpp"
+
+namespace kvproof::bench {
+namespace {
+
+class xorshift {
+ public:
+  explicit xorshift(std::uint64_t seed) : x_(seed * 0x9e3779b97f4a7c15u + 88172645463325252u) {}
+  std::uint64_t next() {
+    x_ ^= x_ << 13;
+    x_ ^= x_ >> 7;
+    return x_ ^= x_ << 17;
+  }
+
+ private:
+  std::uint64_t x_;
+};
+
+}  // namespace
+
+std::vector<reference::half_bits> random_halves(std::int64_t count, std::uint64_t seed) {
+  xorshift random(seed);
+  std::vector<reference::half_bits> x(static_cast<std::size_t>(count));
+  for (reference::half_bits& h : x)
+    h = reference::float_to_half(static_cast<float>(random.next() >> 40) * 0x1p-22f - 2.0f);
+  return x;
+}
+
+sample_pages::sample_pages(const spec::kv_format& format, int head_dim)
+    : page_bytes_(static_cast<std::size_t>(spec::page_size_bytes(format, head_dim))),
+      bytes_(static_cast<std::size_t>(count) * page_bytes_) {
+  const std::int64_t elements = count * spec::tokens_per_page * head_dim;
+  std::vector<std::span<std::byte>> views;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+    views.push_back(std::span(bytes_).subspan(i * page_bytes_, page_bytes_));
+  reference::append_tokens(format, head_dim, random_halves(elements, 1), random_halves(elements, 2),
+                           0, views);
+}
+
+void shuffled_ids(std::span<std::int32_t> ids, std::int64_t first, std::uint64_t seed) {
+  std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(first));
+  xorshift random(seed);
+  for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.next() % i]);
+}
+
+gpu::device_buffer repeated(gpu::device& dev, std::span<const std::byte> pattern,
+                            std::int64_t size_bytes) {
+  gpu::device_buffer buffer(dev, size_bytes), source(dev, std::ssize(pattern));
+  dev.copy_to_device(source.get(), pattern);
+  launch_repeat(dev,
+                {static_cast<std::uint64_t>(source.get()), static_cast<std::uint64_t>(buffer.get()),
+                 std::ssize(pattern) / 16, size_bytes / 16});
+  dev.synchronize();
+  return buffer;
+}
+
+}  // namespace kvproof::bench
