@@ -176,7 +176,8 @@ case_costs costs_of(const bench_case& c, std::int64_t l2_bytes) {
       break;
   }
   const std::int64_t one = set_bytes(c, tokens * heads);
-  costs.copies = std::max<std::int64_t>(1, (4 * l2_bytes + one - 1) / one);
+  costs.copies =
+      std::max<std::int64_t>(1, (4 * l2_bytes + costs.moved_bytes - 1) / costs.moved_bytes);
   // Page ids, indices, queries, outputs and workspace are small beside a set: a sixteenth and 64
   // MB.
   costs.device_bytes = costs.copies * one + one / 16 + (std::int64_t{64} << 20);

@@ -70,7 +70,7 @@ struct case_costs {
   std::int64_t device_bytes;  // memory of the case, copies included
 };
 
-// Copies are as many as it takes to exceed four times the cache.
+// Copies are as many as it takes to move four times the cache.
 [[nodiscard]] case_costs costs_of(const bench_case& c, std::int64_t l2_bytes);
 
 }  // namespace kvproof::bench

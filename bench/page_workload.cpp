@@ -19,6 +19,11 @@ namespace {
 // Values repeat after a prime number of rows, so that no two pages or heads hold the same.
 constexpr std::int64_t distinct_rows = 8191;
 
+// 0 or 1, as if drawn.
+std::int64_t either(std::int64_t i) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15u >> 63);
+}
+
 spec::format_id written_format(const bench_case& c) {
   return c.op == operation::demote ? spec::format_id::k4v2 : c.format;
 }
@@ -42,10 +47,8 @@ class page_workload : public workload {
     count_ = uploaded(dev, std::vector<std::int32_t>(static_cast<std::size_t>(heads_),
                                                      static_cast<std::int32_t>(written_tokens_)));
     if (c.op == operation::quantize_pack) return;
-    const std::vector<reference::half_bits> random = random_halves(heads_ * written_tokens_, 5);
     for (std::int64_t i = 0; i < heads_ * written_tokens_; ++i)
-      selected_.push_back(static_cast<std::int32_t>(
-          2 * (i % written_tokens_) + (random[static_cast<std::size_t>(i)] >> 3) % 2));
+      selected_.push_back(static_cast<std::int32_t>(2 * (i % written_tokens_) + either(i)));
     selected_buffer_ = uploaded(dev, selected_);
   }
 

@@ -23,6 +23,7 @@ ALLOWED = {
     "verify": ["*"],
     "bench": ["*"],
     "tests": ["*", "tests"],
+    "tests/bench": ["*", "tests", "bench"],
     # What an installed package offers, which is everything but verify.
     "tests/build/consumer": ["reference", "gpu", "traces"],
 }
