@@ -106,25 +106,25 @@ class Shape:
         self.q = normal((self.batch, self.q_heads, 1, self.head_dim))
 
     def ways(self):
-        """Label -> function of a copy; output [batch][q_heads][1][head_dim]."""
+        """Label -> function of a copy; output [batch][q_heads][1][head_dim], folded: [batch][kv_heads][group][head_dim]."""
         sdpa = self.torch.nn.functional.scaled_dot_product_attention
         group = self.q_heads // self.kv_heads
         if group == 1:
             return {"one query head a KV head": lambda i: sdpa(self.q, self.k[i], self.v[i])}
         folded = self.q.view(self.batch, self.kv_heads, group, self.head_dim)
         return {"enable_gqa": lambda i: sdpa(self.q, self.k[i], self.v[i], enable_gqa=True),
-                "folded": lambda i: sdpa(folded, self.k[i], self.v[i]).reshape(self.q.shape)}
+                "folded": lambda i: sdpa(folded, self.k[i], self.v[i])}
 
     def error_of(self, out):
         """The largest distance from fp64 attention, over the first and last sequence's first and last KV head."""
-        worst = 0.0
+        worst, out = 0.0, out.flatten(1, 2)  # [batch][q_heads][head_dim]
         group = self.q_heads // self.kv_heads
         for b in {0, self.batch - 1}:
             for h in {0, self.kv_heads - 1}:
                 q = self.q[b, h * group:(h + 1) * group, 0].double()
                 p = (q @ self.k[0][b, h].double().T / self.head_dim ** 0.5).softmax(-1)
                 expected = p @ self.v[0][b, h].double()
-                found = out[b, h * group:(h + 1) * group, 0].double()
+                found = out[b, h * group:(h + 1) * group].double()
                 distance = (found - expected).abs().max().item()
                 worst = distance if not distance <= worst else worst  # NaN stays
         return worst
