@@ -49,6 +49,8 @@ class decode_workload final : public workload {
     args_.gqa_ratio = c.model.gqa_ratio();
     args_.softmax_scale = 1 / std::sqrt(static_cast<float>(c.model.head_dim));
     args_.max_quantized = static_cast<int>(longest_);
+    args_.equal_lengths =
+        std::ranges::all_of(lengths_, [&](std::int64_t n) { return n == longest_; });
     args_.q = q_buffer_.get();
     args_.max_pages = static_cast<int>(max_pages_);
     args_.pages = pool_.get();

@@ -27,14 +27,17 @@ constexpr std::int64_t splits34_tokens = 32 * 2048 + 112, splits34_recent = 5;
 struct split_lengths {
   std::string_view name;
   int gqa_ratio_64, gqa_ratio_128;
+  bool equal_lengths;
   std::vector<std::int64_t> quantized, recent;
 };
-const std::array<split_lengths, 2> split_cases = {{
+const std::array<split_lengths, 3> split_cases = {{
     // Fewer heads than CTAs, of 9, 5 and 2 splits: several CTAs leave partials of a head, and some
     // run on into the next head, whose splits may have another length.
-    {"folded", 2, 1, {8192, 9000, 100}, {40, 0, 3}},
+    {"folded", 2, 1, true, {8192, 9000, 100}, {40, 0, 3}},
     // As many heads as CTAs: a CTA streams whole heads, two of them of more than 32 pages a warp.
-    {"whole_heads", 1, 2, {0, 9000, 33, 64, 130, 700}, {3, 0, 0, 70, 0, 1}},
+    {"whole_heads", 1, 2, true, {0, 9000, 33, 64, 130, 700}, {3, 0, 0, 70, 0, 1}},
+    // Ranges of equal weight: they end inside long heads and span short and empty ones.
+    {"balanced", 3, 5, false, {0, 9000, 33, 2048, 0, 5000}, {0, 3, 70, 0, 0, 127}},
 }};
 
 struct decode_shape {
@@ -43,6 +46,7 @@ struct decode_shape {
   int gqa_ratio;
   value_regime regime;
   bool with_scores;
+  bool equal_lengths;
   std::vector<std::int64_t> quantized,
       recent;  // [batch], the same for both KV heads but for a shift
 };
@@ -93,6 +97,7 @@ workload build_decode(const decode_shape& s, std::uint64_t seed) {
   workload w = drawn_workload(s.format, s.head_dim, s.gqa_ratio, s.quantized.size(), source_tokens,
                               s.regime, seed);
   w.with_scores = s.with_scores;
+  w.equal_lengths = s.equal_lengths;
   w.recent_capacity = 128;
   e.q = draw(seed, "q", tensor::q, s.regime, format, query_rows(w));
   w.events.push_back(std::move(e));
@@ -193,7 +198,7 @@ std::vector<test_case> short_cases() {
         }
       }
       for (const int g : gqa_ratios) {
-        decode_shape ragged{format.id, d, g, value_regime::normal, g != 2, {}, {}};
+        decode_shape ragged{format.id, d, g, value_regime::normal, g != 2, g % 3 != 0, {}, {}};
         for (std::size_t i = 0; i < boundary_lengths.size(); ++i) {
           ragged.quantized.push_back(boundary_lengths[i]);
           ragged.recent.push_back(
@@ -209,12 +214,13 @@ std::vector<test_case> short_cases() {
         std::vector<std::int64_t> recent = {40, 0, 5};
         if (regime == value_regime::nonfinite) recent.assign(recent.size(), 0);
         cases.push_back(
-            decode_case({format.id, d, g, regime, true, {200, 16, 77}, recent}, regimes[r]));
+            decode_case({format.id, d, g, regime, true, true, {200, 16, 77}, recent}, regimes[r]));
       }
       for (const split_lengths& s : split_cases) {
         const int g = d == 64 ? s.gqa_ratio_64 : s.gqa_ratio_128;
         cases.push_back(decode_case(
-            {format.id, d, g, value_regime::normal, true, s.quantized, s.recent}, s.name));
+            {format.id, d, g, value_regime::normal, true, s.equal_lengths, s.quantized, s.recent},
+            s.name));
       }
     }
   }
@@ -249,6 +255,7 @@ std::vector<test_case> long_cases() {
                                  g,
                                  value_regime::normal,
                                  true,
+                                 g == 4,
                                  {long_lengths.begin(), long_lengths.end()},
                                  {0, 127, 1, 64}};
         cases.push_back(
@@ -256,8 +263,8 @@ std::vector<test_case> long_cases() {
       }
     }
     // More splits than the fold takes at once.
-    const decode_shape deep{format.id,        64, 1, value_regime::normal, true, {splits34_tokens},
-                            {splits34_recent}};
+    const decode_shape deep{
+        format.id, 64, 1, value_regime::normal, true, true, {splits34_tokens}, {splits34_recent}};
     cases.push_back({fmt::format("long/{}/d64_g1_splits34", format.name), format.id,
                      [deep](std::uint64_t seed) { return build_decode(deep, seed); }, ""});
   }

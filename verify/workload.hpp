@@ -36,6 +36,7 @@ struct workload {
   int gqa_ratio = 0;
   float softmax_scale = 0;
   bool with_scores = true;
+  bool equal_lengths = true;       // what decode is told (a hint that moves work, not bits)
   std::int64_t source_tokens = 0;  // rows of k and v a sequence
   std::vector<half_bits> k, v;     // [batch][source_tokens][kv_heads][head_dim]
   int recent_capacity = 0;         // tokens, multiple of 8

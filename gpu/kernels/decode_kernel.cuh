@@ -7,11 +7,12 @@
 // its whole GQA group. Lane layout of an MMA result: g = lane / 4 is the row (token or channel; +8
 // in the second half), t = lane % 4 holds the columns 2t and 2t + 1.
 //
-// The grid may have any size: each CTA takes a contiguous range of all (head, split) items, cut
-// into segments: consecutive splits of one head. The ring runs on across splits and segments, so
-// memory never waits for the end of one. A CTA that owns all splits of a head folds them in
-// registers; otherwise each split leaves a partial and the CTA that completes the head's ticket
-// folds them in the same order. Either way the bits are a function of the lengths alone.
+// The grid may have any size: each CTA takes a contiguous range of all (head, split) items (an even
+// share of them, or of the pages where lengths differ), cut into segments: consecutive splits of
+// one head. The ring runs on across splits and segments, so memory never waits for the end of one.
+// A CTA that owns all splits of a head folds them in registers; otherwise each split leaves a
+// partial and the CTA that completes the head's ticket folds them in the same order. Either way the
+// bits are a function of the lengths alone.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -578,6 +579,65 @@ struct exchange {
   float l[decode_warps][query_columns];
 };
 
+// The items of a CTA: item = head * max_splits + split, from begin up to end.
+struct work_range {
+  int begin, end;
+};
+
+// Shares by weight, for lengths that differ: about a page a unit, and one a head, so that empty
+// heads are spread too. Every CTA sums up all heads; ranges end at splits. `scratch`: shared
+// memory.
+__device__ __forceinline__ work_range balanced_range(const decode_params& p, unsigned* scratch) {
+  const auto recent_of = [&](int head) { return p.recent_capacity > 0 ? p.num_recent[head] : 0; };
+  const auto pages_of = [&](int head) {
+    return (p.num_quantized[head] + spec::tokens_per_block - 1) / spec::tokens_per_block;
+  };
+  const auto weight_of = [&](int head) {
+    return static_cast<unsigned>(pages_of(head) + (recent_of(head) + 15) / 16 + 1);
+  };
+  const int heads = p.work_items / p.max_splits, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int each = (heads + decode_threads - 1) / decode_threads;
+  const int first = static_cast<int>(threadIdx.x) * each, last = min(heads, first + each);
+  unsigned own = 0;
+  for (int head = first; head < last; ++head) own += weight_of(head);
+  unsigned through = own;  // weight up to and with this thread's heads
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const unsigned below = __shfl_up_sync(~0u, through, distance);
+    if (lane >= distance) through += below;
+  }
+  if (lane == 31) scratch[warp] = through;
+  __syncthreads();
+  unsigned before = through - own, total = 0;
+  for (int w = 0; w < decode_warps; ++w) {
+    if (w < warp) before += scratch[w];
+    total += scratch[w];
+  }
+  for (int side = 0; side < 2; ++side) {
+    const auto edge = static_cast<unsigned>(std::uint64_t{total} * (blockIdx.x + side) / gridDim.x);
+    if (edge < before || edge >= before + own) continue;
+    int head = first;
+    unsigned at = edge - before;  // in the head
+    for (unsigned w = weight_of(head); at >= w; w = weight_of(++head)) at -= w;
+    const spec::attention_plan plan = spec::plan_attention(p.num_quantized[head], recent_of(head));
+    const auto pages_per_split =
+        static_cast<unsigned>(plan.tokens_per_split / spec::tokens_per_block);
+    const int splits = static_cast<int>(plan.num_splits) + (recent_of(head) > 0 ? 1 : 0);
+    scratch[decode_warps + side] =
+        head * p.max_splits +
+        min(splits, static_cast<int>((at + pages_per_split - 1) / pages_per_split));
+  }
+  __syncthreads();
+  return {static_cast<int>(scratch[decode_warps]),
+          blockIdx.x + 1 == gridDim.x ? p.work_items : static_cast<int>(scratch[decode_warps + 1])};
+}
+// The same number of items, for lengths that are equal.
+__device__ __forceinline__ work_range even_range(const decode_params& p) {
+  const auto edge = [&](unsigned cta) {
+    return static_cast<int>(static_cast<std::int64_t>(p.work_items) * cta / gridDim.x);
+  };
+  return {edge(blockIdx.x), edge(blockIdx.x + 1)};
+}
+
 // The pages of one warp's strands, in the order in which it consumes them, from segment to segment:
 // what the ring is filled from. It runs up to `stages` pages ahead of the consumer. A segment's
 // length and its first 32 page ids are asked for one segment ahead, so that crossing does not wait.
@@ -783,10 +843,9 @@ __device__ void decode(const decode_params& p) {
   }
   wait_for_previous_grid();
   allow_next_grid();
-  const auto range_edge = [&](unsigned cta) {
-    return static_cast<int>(static_cast<std::int64_t>(p.work_items) * cta / gridDim.x);
-  };
-  const int begin = range_edge(blockIdx.x), end = range_edge(blockIdx.x + 1);
+  const work_range range =
+      p.balance != 0 ? balanced_range(p, reinterpret_cast<unsigned*>(sums)) : even_range(p);
+  const int begin = range.begin, end = range.end;
   __syncthreads();
 
   if (begin == end) return;

@@ -53,6 +53,7 @@ struct decode_params {
   std::int32_t max_pages;
   std::int32_t max_splits;       // upper bound of the splits of one head, the recent part included
   std::int32_t recent_capacity;  // tokens
+  std::int32_t balance;          // 1: CTAs share the pages evenly; 0: (head, split) pairs
 };
 
 }  // namespace kvproof::gpu

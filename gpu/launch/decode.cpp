@@ -107,14 +107,15 @@ void decode(device& dev, const decode_args& a, stream* s) {
   p.max_pages = a.max_pages;
   p.max_splits = static_cast<std::int32_t>(std::max<std::int64_t>(splits, 1));
   p.recent_capacity = a.recent_capacity;
+  p.balance = a.equal_lengths ? 0 : 1;
 
-  // As many CTAs as fit at once, each with the same number of splits (with equal lengths, of whole
-  // heads where there are many); one a split where there are fewer.
+  // As many CTAs as fit at once. Equal lengths: each with the same number of splits, of whole heads
+  // where there are many. One a split where there are fewer.
   const std::int64_t resident =
       std::int64_t{std::max(1, k->max_ctas_per_multiprocessor(decode_threads, shared))} *
       dev.info().num_multiprocessors;
-  const std::int64_t items_each = (items + resident - 1) / resident;
-  const std::int64_t grid = (items + items_each - 1) / items_each;
+  const std::int64_t items_each = a.equal_lengths ? (items + resident - 1) / resident : 1;
+  const std::int64_t grid = std::min((items + items_each - 1) / items_each, resident);
   const launch_shape shape{{static_cast<std::uint32_t>(grid), 1, 1},
                            {decode_threads, 1, 1},
                            {1, 1, 1},

@@ -40,6 +40,7 @@ struct decode_args {
   int gqa_ratio;          // query heads per KV head, 1..8
   float softmax_scale;    // 1 / sqrt(head_dim) as a rule; c = scale * log2(e) is formed here
   int max_quantized;      // upper bound of num_quantized, sizes the grid
+  bool equal_lengths;     // a hint: no head is much shorter than others; bits do not depend on it
   device_ptr q;           // fp16 [batch][q_heads][head_dim]
   device_ptr page_table;  // int32 [batch][kv_heads][max_pages]
   int max_pages;

@@ -114,11 +114,12 @@ class comparison {
   [[nodiscard]] const std::vector<reference::decode_output>& expected() const { return expected_; }
 
   // One launch; `grid` 0 is the launcher's own.
-  void run(std::uint32_t grid, bool with_scores,
+  // `equal_lengths`: which of the two ways to share work; bits do not depend on it.
+  void run(std::uint32_t grid, bool with_scores, bool equal_lengths = true,
            gpu::emulator::warp_order order = gpu::emulator::warp_order::round_robin) const {
     const std::string name =
-        fmt::format("{} d{} g{} grid {} scores {}", spec::format_of(s_.format).name, s_.head_dim,
-                    s_.ratio, grid, with_scores);
+        fmt::format("{} d{} g{} grid {} scores {} equal {}", spec::format_of(s_.format).name,
+                    s_.head_dim, s_.ratio, grid, with_scores, equal_lengths);
     gpu::emulator::options options;
     options.order = order;
     const auto emulator = gpu::emulator::open(options);
@@ -159,6 +160,7 @@ class comparison {
     a.gqa_ratio = s_.ratio;
     a.softmax_scale = scale();
     a.max_quantized = static_cast<int>(s_.max_quantized());
+    a.equal_lengths = equal_lengths;
     a.q = device_q.get();
     a.page_table = device_table.get();
     a.max_pages = static_cast<int>(max_pages_);
@@ -251,7 +253,7 @@ void sweep(spec::format_id format, int head_dim) {
     const comparison c(lengths(format, head_dim, ratio),
                        static_cast<std::uint64_t>(100 * head_dim + ratio));
     c.run(0, true);
-    c.run(5, false);  // ranges end inside heads: partials and tickets
+    c.run(5, false, ratio % 2 == 0);  // ranges end inside heads: partials and tickets
   }
 }
 
@@ -267,9 +269,12 @@ BOOST_AUTO_TEST_CASE(any_grid) {
   for (const spec::kv_format& format : spec::kv_formats) {
     const shape s{format.id, 64, 3, {0, 16, 1008, 2064, 4096}, {0, 33}};
     const comparison c(s, 7);
-    for (const std::uint32_t grid : {1u, 2u, 7u, 50u, 61u}) c.run(grid, true);
+    for (const std::uint32_t grid : {1u, 2u, 7u, 50u, 61u}) {
+      c.run(grid, true, true);
+      c.run(grid, true, false);
+    }
     for (const std::uint32_t grid : {1u, 7u})
-      c.run(grid, true, gpu::emulator::warp_order::latest_first);
+      c.run(grid, true, grid == 1, gpu::emulator::warp_order::latest_first);
   }
 }
 
@@ -279,7 +284,7 @@ BOOST_AUTO_TEST_CASE(split_length) {
     const shape s{format.id, 64, 2, {8176, 8192, 8208, 10256}, {0, 1}};
     const comparison c(s, 8);
     c.run(0, true);
-    c.run(3, false);
+    c.run(3, false, false);
   }
 }
 
@@ -295,7 +300,7 @@ BOOST_AUTO_TEST_CASE(more_than_32_splits) {
         for (std::size_t i = from; i < from + size; ++i)
           k[i] = static_cast<half_bits>((k[i] & 0x8000) | 0x4400);  // +-4
       });
-  for (const std::uint32_t grid : {1u, 5u, 108u}) c.run(grid, grid == 5);
+  for (const std::uint32_t grid : {1u, 5u, 108u}) c.run(grid, grid == 5, grid != 108);
 }
 
 // NaN and infinity stay visible and stay where the contract says.
