@@ -66,6 +66,7 @@ decode_args good_decode() {
   a.gqa_ratio = 4;
   a.softmax_scale = 0.125f;
   a.max_quantized = 9000;
+  a.equal_lengths = true;
   a.q = at(0x1000);
   a.page_table = at(0x2000);
   a.max_pages = 141;
@@ -316,6 +317,14 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   BOOST_REQUIRE(dev.params.size() == sizeof p);
   std::memcpy(&p, dev.params.data(), sizeof p);
   BOOST_TEST(p.max_splits == 9);
+  BOOST_TEST(p.balance == 0);
+
+  decode_args mixed = good_decode();
+  mixed.equal_lengths = false;
+  decode(dev, mixed);
+  std::memcpy(&p, dev.params.data(), sizeof p);
+  BOOST_TEST(dev.shape.grid.x == 20u);  // all that fit: pages are shared, not splits
+  BOOST_TEST(p.balance == 1);
   BOOST_TEST(p.work_items == 54);
   BOOST_TEST(reinterpret_cast<std::uintptr_t>(p.tickets) == 0xb000u);
   BOOST_TEST(reinterpret_cast<std::uintptr_t>(p.partials) == 0xb100u);
@@ -329,7 +338,7 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   BOOST_TEST(dev.shape.grid.x == 6u);
 
   quantize(dev, good_quantize());
-  BOOST_TEST(dev.launches == 4);
+  BOOST_TEST(dev.launches == 5);
   BOOST_TEST(dev.entry == "quantize_int2_g16_d64_kernel");
   BOOST_TEST(dev.shape.grid.x == 3u);
   BOOST_TEST(dev.shape.grid.z == 2u);
