@@ -2,7 +2,7 @@
 // (reference/spec/kv_formats.md section 7). Codes and scales only: nothing is decoded.
 // Grid: x = KV head, y = page of the written range, z = sequence. A warp makes a unit of the page,
 // K and V: 16 tokens at head_dim 128, 32 at 64. Both layouts give a lane the same (token, channel)
-// positions, so a lane loads the 16-byte (K) and 8-byte (V) vectors that hold its codes, for any
+// positions, so a lane loads the 4-byte (K) and 8-byte (V) words that hold its codes, for any
 // list of tokens; neighbours in the list hit the same sectors. Codes are narrowed two or four at a
 // time in a register: 5 instructions a code all told, of 8 issue slots at
 // 4.5 TB/s.
@@ -68,9 +68,10 @@ template <class From>
 __device__ __forceinline__ uint2 load_keys(const demoted_token& from, int fragment, int t) {
   if (from.slot < 0) return make_uint2(0, 0);
   const int index = from.tile() * From::key_fragments_of_tile + fragment;
-  const uint4 v = __ldg(reinterpret_cast<const uint4*>(from.page + index * From::fragment_bytes) +
-                        4 * (from.tt() & 7) + t);
-  return from.tt() < 8 ? make_uint2(v.x, v.z) : make_uint2(v.y, v.w);
+  const auto* const at =
+      reinterpret_cast<const std::uint32_t*>(from.page + index * From::fragment_bytes +
+                                             16 * (4 * (from.tt() & 7) + t) + from.tt() / 8 * 4);
+  return make_uint2(__ldg(at), __ldg(at + 2));
 }
 // Words with the token's codes of channels g (x) and g + 8 (y) of four groups, in one of the
 // halves.

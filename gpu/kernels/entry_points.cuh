@@ -33,7 +33,7 @@
 
 #define KVPROOF_DEMOTE_ENTRY(dim)                                                          \
   extern "C" __global__ void __launch_bounds__(kvproof::gpu::demote_threads(dim),          \
-                                               896 / kvproof::gpu::demote_threads(dim))    \
+                                               1024 / kvproof::gpu::demote_threads(dim))   \
       demote_k8v4_d##dim##_kernel(const __grid_constant__ kvproof::gpu::demote_params p) { \
     kvproof::gpu::demote<dim>(p);                                                          \
   }
