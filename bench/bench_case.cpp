@@ -62,8 +62,11 @@ std::int64_t set_bytes(const bench_case& c, std::int64_t tokens) {  // of one co
       for (const std::int64_t n : lengths) pages += c.model.kv_heads * spec::pages_for_tokens(n);
       const std::int64_t capacity = *std::max_element(lengths.begin(), lengths.end());
       const std::int64_t scores =
-          c.scores ? std::int64_t{c.batch} * c.model.q_heads * capacity * 4 : 0;
-      return pages * spec::page_size_bytes(spec::format_of(c.format), c.model.head_dim) + scores;
+          c.scores || c.significance ? std::int64_t{c.batch} * c.model.q_heads * capacity * 4 : 0;
+      const std::int64_t running =
+          c.significance ? std::int64_t{c.batch} * c.model.kv_heads * capacity * 4 : 0;
+      return pages * spec::page_size_bytes(spec::format_of(c.format), c.model.head_dim) + scores +
+             running;
     }
     case operation::quantize_pack:
       return tokens * row_bytes(c) + cache;
@@ -85,7 +88,7 @@ std::string bench_case::name() const {
   } else {
     text += fmt::format("/{}/batch:{}", mix == length_mix::ragged ? "ragged" : "equal", batch);
   }
-  return scores ? text + "/scores" : text;
+  return text + (scores ? "/scores" : significance ? "/significance" : "");
 }
 
 std::vector<bench_case> gpu_cases() {
@@ -106,6 +109,18 @@ std::vector<bench_case> gpu_cases() {
     for (const bool scores : {false, true}) add_matrix(operation::decode, format, scores);
     for (const length_mix mix : {length_mix::ragged, length_mix::equal})
       cases.push_back({operation::decode, format.id, models[0], 64, mix});
+  }
+  for (const spec::format_id format : {spec::format_id::k8v4, spec::format_id::k4v2}) {
+    for (const int batch : {1, 8, 64}) {
+      for (const std::int64_t tokens : {4096, 16384, 65536}) {
+        for (const model_shape& model : models) {
+          bench_case c{operation::decode, format, model, batch};
+          c.tokens = tokens;
+          c.significance = true;
+          cases.push_back(c);
+        }
+      }
+    }
   }
   for (const operation op : {operation::quantize_pack, operation::gather_quantize}) {
     for (const spec::kv_format& format : spec::kv_formats) add_matrix(op, format, false);
@@ -132,6 +147,12 @@ std::vector<bench_case> emulator_cases() {
     add(operation::gather_quantize, format.id, length_mix::uniform, false);
   }
   add(operation::demote, spec::format_id::k8v4, length_mix::uniform, false);
+  for (const spec::kv_format& format : spec::kv_formats) {
+    for (const length_mix mix : {length_mix::uniform, length_mix::ragged}) {
+      add(operation::decode, format.id, mix, false);
+      cases.back().significance = true;
+    }
+  }
   return cases;
 }
 
@@ -156,7 +177,8 @@ case_costs costs_of(const bench_case& c, std::int64_t l2_bytes) {
     case operation::decode: {
       const std::int64_t out_and_state = head_dim * 4 + 2 * 4, score = c.scores ? 4 : 0;
       costs.tokens = tokens;
-      costs.moved_bytes = tokens * (heads * page_token + c.model.q_heads * score) +
+      const std::int64_t running = c.significance ? 2 * 4 : 0;  // read and written
+      costs.moved_bytes = tokens * (heads * (page_token + running) + c.model.q_heads * score) +
                           c.batch * c.model.q_heads * (head_dim * 2 + out_and_state);
       break;
     }

@@ -50,6 +50,7 @@ struct bench_case {
       0;  // a sequence, when uniform; gather_quantize and demote take every second
   length_range range = served_lengths;  // when not uniform
   bool scores = false;                  // decode also writes all scores
+  bool significance = false;            // decode, then score update
 
   // "decode/k4v2/llama3-8b/batch:64/tokens:16384", "decode/k4v2/llama3-8b/ragged/batch:64/scores"
   [[nodiscard]] std::string name() const;

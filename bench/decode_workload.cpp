@@ -1,5 +1,5 @@
 // Decode attention on pages made by the reference once and repeated; page ids shuffled. Checked:
-// out, state and scores of all query heads of some KV heads.
+// out, state, scores or running significance of all query heads of some KV heads.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,7 +8,9 @@
 #include "bench/device_data.hpp"
 #include "bench/workload.hpp"
 #include "gpu/launch/launch.hpp"
+#include "gpu/launch/significance.hpp"
 #include "reference/attention/decode_attention.hpp"
+#include "reference/attention/score_update.hpp"
 #include "verify/compare.hpp"
 
 namespace kvproof::bench {
@@ -59,6 +61,7 @@ class decode_workload final : public workload {
     args_.out = out_.get();
     args_.state = state_.get();
     args_.score_capacity = longest_;
+    if (c.significance) add_significance(copies);
     workspace_ = gpu::device_buffer(dev, gpu::decode_workspace_bytes(args_));
     dev.fill(workspace_.get(), std::byte{0}, workspace_.size_bytes());
     args_.workspace = workspace_.get();
@@ -66,6 +69,13 @@ class decode_workload final : public workload {
 
   void launch(std::int64_t copy) override {
     args_.page_table = table_buffer_.get() + copy * num_heads() * max_pages_ * 4;
+    if (case_.significance) {
+      significance_.decode = args_;
+      significance_.running = running_of(copy);
+      gpu::decode_with_significance(dev_, significance_);
+      ++updates_[static_cast<std::size_t>(copy)];
+      return;
+    }
     if (case_.scores) args_.scores = scores_of(copy);
     gpu::decode(dev_, args_);
   }
@@ -91,7 +101,16 @@ class decode_workload final : public workload {
     }
     const std::vector<reference::decode_output> expected = reference::decode_attention(inputs);
     for (std::size_t i = 0; i < heads.size(); ++i) {
-      const std::string found = difference(copy, heads[i], expected[i]);
+      std::string found = difference(copy, heads[i], expected[i]);
+      if (found.empty() && case_.significance) {
+        std::vector<float> running(static_cast<std::size_t>(length_of(heads[i])), 0.0f);
+        for (int k = 0; k < updates_[static_cast<std::size_t>(copy)]; ++k) {
+          reference::update_scores({case_.model.gqa_ratio(), expected[i].scores, expected[i].state},
+                                   running);
+        }
+        found = difference("running", heads[i], {{"token", length_of(heads[i])}}, running,
+                           running_of(copy) + heads[i] * longest_ * 4);
+      }
       if (!found.empty()) return found;
     }
     return "";
@@ -106,6 +125,24 @@ class decode_workload final : public workload {
   }
   [[nodiscard]] gpu::device_ptr scores_of(std::int64_t copy) const {
     return scores_.get() + copy * score_floats_ * 4;
+  }
+
+  [[nodiscard]] gpu::device_ptr running_of(std::int64_t copy) const {
+    return running_.get() + copy * num_heads() * longest_ * 4;
+  }
+
+  // Scores shared by all copies; running sums of every copy from 0.
+  void add_significance(std::int64_t copies) {
+    significance_.slice = case_.batch;
+    scores_ =
+        gpu::device_buffer(dev_, std::int64_t{case_.batch} * case_.model.q_heads * longest_ * 4);
+    args_.scores = scores_.get();
+    running_ = gpu::device_buffer(dev_, copies * num_heads() * longest_ * 4);
+    dev_.fill(running_.get(), std::byte{0}, running_.size_bytes());
+    significance_.num_tokens = lengths_buffer_.get();
+    significance_.max_tokens = longest_;
+    significance_.running_capacity = longest_;
+    updates_.assign(static_cast<std::size_t>(copies), 0);
   }
 
   // One copy's page ids, [head][page]; entries behind a head's end are -1.
@@ -182,8 +219,10 @@ class decode_workload final : public workload {
   std::vector<std::int32_t> table_;  // [copy][head][page]
   std::int64_t num_pages_ = 0, score_floats_ = 0;
   gpu::device_buffer pool_, table_buffer_, q_buffer_, lengths_buffer_, recent_buffer_, out_, state_,
-      scores_, workspace_;
+      scores_, running_, workspace_;
   gpu::decode_args args_{};
+  gpu::significance_args significance_{};
+  std::vector<int> updates_;  // launches of each copy
 };
 
 }  // namespace

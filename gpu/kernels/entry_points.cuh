@@ -37,3 +37,10 @@
       demote_k8v4_d##dim##_kernel(const __grid_constant__ kvproof::gpu::demote_params p) { \
     kvproof::gpu::demote<dim>(p);                                                          \
   }
+
+#define KVPROOF_SCORE_UPDATE_ENTRY(ratio)                                             \
+  extern "C" __global__ void __launch_bounds__(kvproof::gpu::score_update_threads, 8) \
+      score_update_g##ratio##_kernel(                                                 \
+          const __grid_constant__ kvproof::gpu::score_update_params p) {              \
+    kvproof::gpu::score_update<ratio>(p);                                             \
+  }

@@ -56,4 +56,13 @@ struct decode_params {
   std::int32_t balance;          // 1: CTAs share the pages evenly; 0: (head, split) pairs
 };
 
+struct score_update_params {
+  const float* scores;             // [batch][kv_heads][score_capacity][G]
+  const float* state;              // [batch][kv_heads][G][2]: m, l
+  const std::int32_t* num_tokens;  // [batch][kv_heads]
+  float* running;                  // [batch][kv_heads][running_capacity]
+  std::int64_t score_capacity;     // tokens
+  std::int64_t running_capacity;
+};
+
 }  // namespace kvproof::gpu

@@ -71,6 +71,10 @@ struct table {
         }
       }
     }
+    for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio) {
+      add(kernel_role::score_update, spec::format_of(spec::format_id::k8v4), 0, ratio,
+          "score_update", fmt::format("score_update_g{}_kernel", ratio));
+    }
   }
 
   void add(kernel_role role, const spec::kv_format& format, int head_dim, int ratio,
@@ -94,6 +98,8 @@ std::string_view name_of(kernel_role role) {
       return "gather_quantize";
     case kernel_role::demote:
       return "demote";
+    case kernel_role::score_update:
+      return "score_update";
   }
   return "unknown role";
 }

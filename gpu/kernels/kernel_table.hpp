@@ -10,13 +10,13 @@
 
 namespace kvproof::gpu {
 
-enum class kernel_role : std::uint8_t { quantize, decode, gather_quantize, demote };
+enum class kernel_role : std::uint8_t { quantize, decode, gather_quantize, demote, score_update };
 
 struct kernel_entry {
   kernel_role role;
-  spec::format_id format;  // demote: of the source, k8v4
-  int head_dim;            // 64, 128
-  int gqa_ratio;           // decode: query heads per KV head, 1..8; others: 0 (any)
+  spec::format_id format;  // demote: of the source, k8v4; score_update: k8v4 stands for any
+  int head_dim;            // 64, 128; score_update: 0 (any)
+  int gqa_ratio;           // decode, score_update: query heads per KV head, 1..8; others: 0 (any)
   std::string_view entry;  // extern "C" name in the PTX
   std::size_t module;      // index into kernel_modules()
 };

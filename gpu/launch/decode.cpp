@@ -28,11 +28,6 @@ std::int64_t most_splits(const decode_args& a) {
   return std::max(at_most, short_heads) + (a.recent_capacity > 0 ? 1 : 0);
 }
 
-std::int64_t tickets_bytes(const decode_args& a) {
-  const std::int64_t bytes = std::int64_t{a.batch} * a.kv_heads * 4;
-  return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
-}
-
 void validate(const decode_args& a) {
   const launch_checks check("decode");
   check.head_dim(a.head_dim);
@@ -67,9 +62,14 @@ void validate(const decode_args& a) {
 
 }  // namespace
 
+std::int64_t decode_ticket_bytes(const decode_args& a) {
+  const std::int64_t bytes = std::int64_t{a.batch} * a.kv_heads * 4;
+  return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
+}
+
 std::int64_t decode_workspace_bytes(const decode_args& a) {
   const std::int64_t partial = decode_partial_floats(a.gqa_ratio, a.head_dim) * 4;
-  return tickets_bytes(a) + std::int64_t{a.batch} * a.kv_heads * most_splits(a) * partial;
+  return decode_ticket_bytes(a) + std::int64_t{a.batch} * a.kv_heads * most_splits(a) * partial;
 }
 
 void decode(device& dev, const decode_args& a, stream* s) {
@@ -99,7 +99,7 @@ void decode(device& dev, const decode_args& a, stream* s) {
   p.state = pointer_to<float>(a.state);
   p.scores = pointer_to<float>(a.scores);
   p.tickets = pointer_to<unsigned>(a.workspace);
-  p.partials = pointer_to<float>(a.workspace + tickets_bytes(a));
+  p.partials = pointer_to<float>(a.workspace + decode_ticket_bytes(a));
   p.score_capacity = a.score_capacity;
   p.work_items = static_cast<std::int32_t>(items);
   p.c = static_cast<float>(double{a.softmax_scale} * std::numbers::log2e);

@@ -63,6 +63,11 @@ struct decode_args {
 // device.
 [[nodiscard]] std::int64_t decode_workspace_bytes(const decode_args& args);
 
+// Bytes at the start of that scratch that hold tickets, padding included; a function of batch and
+// kv_heads. Launches that differ in it do not share a workspace: partials of one lie on tickets of
+// the other.
+[[nodiscard]] std::int64_t decode_ticket_bytes(const decode_args& args);
+
 // Both throw spec::contract_error naming the bad field. batch, kv_heads or max_new_tokens of 0: no
 // launch.
 void quantize(device& dev, const quantize_args& args, stream* s = nullptr);

@@ -21,7 +21,9 @@ BOOST_AUTO_TEST_CASE(every_combination_once) {
     BOOST_TEST(keys.insert({e.role, e.format, e.head_dim, e.gqa_ratio}).second, e.entry);
     BOOST_TEST(names.insert(e.entry).second, e.entry);
   }
-  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u) + 2u);
+  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u) + 2u + 8u);
+  for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio)
+    BOOST_TEST(keys.count({kernel_role::score_update, spec::format_id::k8v4, 0, ratio}) == 1u);
   for (const spec::kv_format& format : spec::kv_formats) {
     for (const int head_dim : {64, 128}) {
       BOOST_TEST(keys.count({kernel_role::quantize, format.id, head_dim, 0}) == 1u);
@@ -43,6 +45,8 @@ BOOST_AUTO_TEST_CASE(entry_names) {
              "gather_quantize_k4v2_d128_kernel");
   BOOST_TEST(find_kernel(kernel_role::demote, spec::format_id::k8v4, 64, 0).entry ==
              "demote_k8v4_d64_kernel");
+  BOOST_TEST(find_kernel(kernel_role::score_update, spec::format_id::k8v4, 0, 7).entry ==
+             "score_update_g7_kernel");
 }
 
 BOOST_AUTO_TEST_CASE(entries_are_in_their_modules) {

@@ -11,6 +11,8 @@
 #include "gpu/launch/demote.hpp"
 #include "gpu/launch/gather_quantize.hpp"
 #include "gpu/launch/launch.hpp"
+#include "gpu/launch/score_update.hpp"
+#include "gpu/launch/significance.hpp"
 #include "reference/spec/error.hpp"
 
 namespace kvproof::gpu {
@@ -120,6 +122,37 @@ demote_args good_demote() {
   a.max_to_pages = 12;
   a.to_pages = at(0x7000);
   a.mode = demote_mode::replace;
+  return a;
+}
+
+score_update_args good_score_update() {
+  score_update_args a{};
+  a.batch = 2;
+  a.kv_heads = 3;
+  a.gqa_ratio = 5;
+  a.max_tokens = 1030;
+  a.scores = at(0x1010);
+  a.score_capacity = 1032;
+  a.state = at(0x2008);
+  a.num_tokens = at(0x3004);
+  a.running = at(0x4010);
+  a.running_capacity = 2048;
+  return a;
+}
+
+// Slices of four sequences and one of the rest.
+significance_args good_significance() {
+  significance_args a{};
+  a.decode = good_decode();
+  a.decode.batch = 7;
+  a.decode.kv_heads = 20;
+  a.decode.scores = at(0x100000);
+  a.decode.score_capacity = a.decode.max_quantized + 4096 - a.decode.max_quantized % 4;
+  a.slice = 4;
+  a.num_tokens = at(0x200000);
+  a.max_tokens = a.decode.score_capacity;
+  a.running = at(0x300000);
+  a.running_capacity = a.max_tokens;
   return a;
 }
 
@@ -272,6 +305,68 @@ BOOST_AUTO_TEST_CASE(demote_refuses) {
                       demote);
 }
 
+BOOST_AUTO_TEST_CASE(score_update_refuses) {
+  using args = score_update_args;
+  check_refused<args>(
+      good_score_update(),
+      {
+          {"score_update: gqa ratio 9", [](args& a) { a.gqa_ratio = 9; }},
+          {"batch is -1", [](args& a) { a.batch = -1; }},
+          {"batch is 65536, must be at most 65535", [](args& a) { a.batch = 65536; }},
+          {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
+          {"max_tokens is -1", [](args& a) { a.max_tokens = -1; }},
+          {"score_capacity is 1028, must be at least 1030",
+           [](args& a) { a.score_capacity = 1028; }},
+          {"score_capacity is 1034", [](args& a) { a.score_capacity = 1034; }},
+          {"running_capacity is 1028", [](args& a) { a.running_capacity = 1028; }},
+          {"running_capacity is 1031", [](args& a) { a.running_capacity = 1031; }},
+          {"scores is null", [](args& a) { a.scores = {}; }},
+          {"scores is 0x1008", [](args& a) { a.scores = at(0x1008); }},
+          {"state is 0x2004", [](args& a) { a.state = at(0x2004); }},
+          {"num_tokens is null", [](args& a) { a.num_tokens = {}; }},
+          {"running is 0x4008", [](args& a) { a.running = at(0x4008); }},
+      },
+      score_update);
+}
+
+BOOST_AUTO_TEST_CASE(significance_refuses) {
+  using args = significance_args;
+  check_refused<args>(good_significance(),
+                      {
+                          {"decode_with_significance: slice is 0", [](args& a) { a.slice = 0; }},
+                          {"batch is -1", [](args& a) { a.decode.batch = -1; }},
+                          {"scores is null", [](args& a) { a.decode.scores = {}; }},
+                          {"num_tokens is null", [](args& a) { a.num_tokens = {}; }},
+                          {"running is 0x300008", [](args& a) { a.running = at(0x300008); }},
+                          {"max_tokens is 0", [](args& a) { a.max_tokens = 0; }},
+                          {"score_capacity is ", [](args& a) { a.decode.score_capacity -= 4; }},
+                          {"score_capacity is ", [](args& a) { a.decode.score_capacity += 2; }},
+                          {"running_capacity is ", [](args& a) { a.running_capacity -= 4; }},
+                          {"running_capacity is ", [](args& a) { a.running_capacity += 1; }},
+                          {"decode: head_dim 32", [](args& a) { a.decode.head_dim = 32; }},
+                      },
+                      decode_with_significance);
+}
+
+BOOST_AUTO_TEST_CASE(slices_take_the_batch_apart) {
+  recording_device dev;
+  const significance_args a = good_significance();
+  decode_with_significance(dev, a);
+  BOOST_TEST(dev.launches == 4);  // of the slices 0..3 and 4..6, decode and score update each
+  BOOST_TEST(dev.shape.grid.y == 20u);
+  BOOST_TEST(dev.shape.grid.z == 3u);
+  score_update_params u{};
+  BOOST_REQUIRE(dev.params.size() == sizeof u);
+  std::memcpy(&u, dev.params.data(), sizeof u);
+  const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  BOOST_TEST(address(u.scores) == 0x100000u);
+  BOOST_TEST(address(u.num_tokens) == 0x200000u + 4 * 20 * 4);
+  BOOST_TEST(address(u.running) ==
+             0x300000u + static_cast<std::uintptr_t>(4 * 20 * a.running_capacity * 4));
+  BOOST_TEST(address(u.state) == static_cast<std::uintptr_t>(a.decode.state) +
+                                     4u * 20u * static_cast<unsigned>(a.decode.gqa_ratio) * 8u);
+}
+
 BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
   recording_device dev;
   decode_args d = good_decode();
@@ -293,6 +388,12 @@ BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
   demote_args m = good_demote();
   m.max_tokens = 0;
   demote(dev, m);
+  score_update_args u = good_score_update();
+  u.max_tokens = 0;
+  score_update(dev, u);
+  significance_args g = good_significance();
+  g.decode.batch = 0;
+  decode_with_significance(dev, g);
   BOOST_TEST(dev.launches == 0);
 }
 
