@@ -14,8 +14,8 @@ constexpr std::int64_t granularity = spec::tokens_per_tile;
 constexpr std::int64_t index_bytes = 4;  // of a selected token
 
 std::string_view name_of(operation op) {
-  constexpr std::array<std::string_view, 4> names = {"decode", "quantize_pack", "gather_quantize",
-                                                     "demote"};
+  constexpr std::array<std::string_view, 5> names = {"decode", "quantize_pack", "gather_quantize",
+                                                     "demote", "score_update"};
   return names[static_cast<std::size_t>(op)];
 }
 
@@ -74,6 +74,8 @@ std::int64_t set_bytes(const bench_case& c, std::int64_t tokens) {  // of one co
       return tokens * row_bytes(c) + cache / 2;
     case operation::demote:
       return cache + tokens / 2 * token_bytes(spec::format_id::k4v2, c.model.head_dim);
+    case operation::score_update:
+      return tokens * (c.model.gqa_ratio() + 2) * 4;
   }
   return 0;
 }
@@ -81,8 +83,12 @@ std::int64_t set_bytes(const bench_case& c, std::int64_t tokens) {  // of one co
 }  // namespace
 
 std::string bench_case::name() const {
-  std::string text = fmt::format("{}/{}{}/{}", name_of(op), spec::format_of(format).name,
-                                 op == operation::demote ? "_k4v2" : "", model.name);
+  std::string text = fmt::format("{}/", name_of(op));
+  if (op != operation::score_update) {
+    text +=
+        fmt::format("{}{}/", spec::format_of(format).name, op == operation::demote ? "_k4v2" : "");
+  }
+  text += model.name;
   if (mix == length_mix::uniform) {
     text += fmt::format("/batch:{}/tokens:{}", batch, tokens);
   } else {
@@ -125,7 +131,8 @@ std::vector<bench_case> gpu_cases() {
   for (const operation op : {operation::quantize_pack, operation::gather_quantize}) {
     for (const spec::kv_format& format : spec::kv_formats) add_matrix(op, format, false);
   }
-  add_matrix(operation::demote, spec::format_of(spec::format_id::k8v4), false);
+  for (const operation op : {operation::demote, operation::score_update})
+    add_matrix(op, spec::format_of(spec::format_id::k8v4), false);
   return cases;
 }
 
@@ -147,6 +154,7 @@ std::vector<bench_case> emulator_cases() {
     add(operation::gather_quantize, format.id, length_mix::uniform, false);
   }
   add(operation::demote, spec::format_id::k8v4, length_mix::uniform, false);
+  add(operation::score_update, spec::format_id::k8v4, length_mix::uniform, false);
   for (const spec::kv_format& format : spec::kv_formats) {
     for (const length_mix mix : {length_mix::uniform, length_mix::ragged}) {
       add(operation::decode, format.id, mix, false);
@@ -195,6 +203,11 @@ case_costs costs_of(const bench_case& c, std::int64_t l2_bytes) {
       costs.moved_bytes =
           costs.tokens * heads *
           (page_token + index_bytes + token_bytes(spec::format_id::k4v2, c.model.head_dim));
+      break;
+    case operation::score_update:  // a logit a query head, and the running sum read and written
+      costs.tokens = tokens;
+      costs.moved_bytes =
+          tokens * (c.model.q_heads + heads * 2) * 4 + c.batch * c.model.q_heads * 8;
       break;
   }
   const std::int64_t one = set_bytes(c, tokens * heads);

@@ -26,7 +26,13 @@ inline constexpr std::array<model_shape, 4> models = {{
 }};
 inline constexpr model_shape tiny_model = {"tiny", 4, 2, 64};  // for the emulator
 
-enum class operation : std::uint8_t { decode, quantize_pack, gather_quantize, demote };
+enum class operation : std::uint8_t {
+  decode,
+  quantize_pack,
+  gather_quantize,
+  demote,
+  score_update
+};
 
 enum class length_mix : std::uint8_t {
   uniform,  // every sequence has `tokens`
@@ -42,7 +48,7 @@ inline constexpr length_range tiny_lengths = {20, 300, 704};
 
 struct bench_case {
   operation op;
-  spec::format_id format;  // demote: of the source, k8v4
+  spec::format_id format;  // demote: of the source, k8v4; score_update: k8v4 stands for any
   model_shape model;
   int batch;
   length_mix mix = length_mix::uniform;

@@ -71,8 +71,9 @@ class bench_run {
     current_.reset();  // first, so that two cases never need memory at once
     costs_ = costs_of(c, real_ ? dev_.info().l2_bytes : 0);
     if (!real_) costs_.copies = 2;
-    current_ = c.op == operation::decode ? make_decode_workload(dev_, c, costs_.copies)
-                                         : make_page_workload(dev_, c, costs_.copies);
+    current_ = c.op == operation::decode         ? make_decode_workload(dev_, c, costs_.copies)
+               : c.op == operation::score_update ? make_score_workload(dev_, c, costs_.copies)
+                                                 : make_page_workload(dev_, c, costs_.copies);
     mismatch_.clear();
     for (const std::int64_t copy : {std::int64_t{0}, costs_.copies - 1}) {
       if (!mismatch_.empty()) break;

@@ -22,6 +22,9 @@ class workload {
 // Throws device_error, also when memory is short. `dev` must outlive the result.
 [[nodiscard]] std::unique_ptr<workload> make_decode_workload(gpu::device& dev, const bench_case& c,
                                                              std::int64_t copies);
+// score_update: of drawn logits.
+[[nodiscard]] std::unique_ptr<workload> make_score_workload(gpu::device& dev, const bench_case& c,
+                                                            std::int64_t copies);
 // quantize_pack, gather_quantize and demote.
 [[nodiscard]] std::unique_ptr<workload> make_page_workload(gpu::device& dev, const bench_case& c,
                                                            std::int64_t copies);

@@ -35,7 +35,7 @@ class command_test(unittest.TestCase):
         found = run("--benchmark_list_tests", env={**os.environ, "LD_PRELOAD": "", "KVPROOF_REQUIRE_GPU": "1"})
         self.assertEqual(found.returncode, 0, found.stderr)
         names = found.stdout.split()
-        self.assertEqual(len(names), 546)
+        self.assertEqual(len(names), 582)
         self.assertEqual(len(set(names)), len(names))
         self.assertIn("decode/k4v2/llama3-8b/batch:64/tokens:16384", names)
 
@@ -47,7 +47,7 @@ class command_test(unittest.TestCase):
         self.assertEqual(listed("^decode/k4v2/llama3-8b/batch:1/tokens:4096$"),
                          ["decode/k4v2/llama3-8b/batch:1/tokens:4096"])
         self.assertEqual(len(listed("ragged|equal")), 6)
-        self.assertEqual(len(listed("-decode/")), 7 * 36)
+        self.assertEqual(len(listed("-decode/")), 8 * 36)
         self.assertEqual(len(listed("demote/.*batch:(1|8)/")), 4 * 2 * 3)
 
     def test_emulator_run(self):
@@ -63,7 +63,7 @@ class command_test(unittest.TestCase):
             self.assertRegex(value, "^[0-9a-f]{64}$")
         listed = run("--device", "emulator", "--benchmark_list_tests").stdout.split()
         self.assertEqual([b["name"] for b in data["benchmarks"]], listed)
-        self.assertEqual(len({n.split("/")[0] for n in listed}), 4)
+        self.assertEqual(len({n.split("/")[0] for n in listed}), 5)
         for b in data["benchmarks"]:
             self.assertNotIn("error_occurred", b)
             self.assertIn("the time means nothing", b["label"])
