@@ -3,24 +3,33 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "reference/attention/decode_attention.hpp"
+#include "reference/formats/demotion.hpp"
 #include "reference/formats/page_codec.hpp"
 #include "verify/fenced_buffer.hpp"
-#include "verify/hash.hpp"
 
 namespace kvproof::verify {
 namespace {
 
-constexpr auto unwritten_page_byte = std::byte{0xa5};
 constexpr half_bits unwritten_recent = 0x7e00;  // NaN: shows if it takes part in a sum
-constexpr int spare_pages = 3;                  // of the pool, owned by nobody: must not change
 
 std::int64_t most_quantized_tokens(const workload& w) {
   std::vector<std::int64_t> total(static_cast<std::size_t>(w.heads()));
   for (const event& e : w.events) {
     for (std::size_t h = 0; h < e.quantize.size(); ++h) total[h] += e.quantize[h];
+  }
+  return total.empty() ? 0 : *std::max_element(total.begin(), total.end());
+}
+
+std::int64_t most_demoted_tokens(const workload& w) {
+  std::vector<std::int64_t> total(static_cast<std::size_t>(w.heads()));
+  for (const event& e : w.events) {
+    for (std::size_t h = 0; h < e.demote.num_tokens.size(); ++h) {
+      const std::int64_t n = e.demote.num_tokens[h];
+      total[h] = e.demote.replace_from.empty() ? total[h] + n
+                                               : std::max(total[h], e.demote.replace_from[h] + n);
+    }
   }
   return total.empty() ? 0 : *std::max_element(total.begin(), total.end());
 }
@@ -35,19 +44,13 @@ void append_bits(std::vector<std::uint32_t>& to, const std::vector<float>& x) {
 
 cache_state::cache_state(const workload& w)
     : work(w),
-      page_bytes(spec::page_size_bytes(spec::format_of(w.format), w.head_dim)),
-      max_pages(static_cast<int>(
-          std::max<std::int64_t>(1, spec::pages_for_tokens(most_quantized_tokens(w))))),
+      quantized(w.format, w.head_dim, w.heads(),
+                static_cast<int>(
+                    std::max<std::int64_t>(1, spec::pages_for_tokens(most_quantized_tokens(w)))),
+                w.seed, "page_ids"),
+      low(spec::format_id::k4v2, w.head_dim, w.heads(),
+          static_cast<int>(spec::pages_for_tokens(most_demoted_tokens(w))), w.seed, "low page_ids"),
       source_rows(static_cast<std::size_t>(w.heads()), 0) {
-  const std::int64_t owned = w.heads() * max_pages;
-  pool.assign(static_cast<std::size_t>((owned + spare_pages) * page_bytes), unwritten_page_byte);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(owned + spare_pages));
-  std::iota(ids.begin(), ids.end(), 0);
-  for (std::size_t i = ids.size(); i > 1; --i) {  // Fisher-Yates from the seed
-    std::swap(ids[i - 1], ids[hash_index(w.seed, "page_ids", i) % i]);
-  }
-  page_table.assign(ids.begin(), ids.begin() + owned);
-  num_quantized.assign(static_cast<std::size_t>(w.heads()), 0);
   num_recent.assign(static_cast<std::size_t>(w.heads()), 0);
   const auto recent = static_cast<std::size_t>(w.heads() * w.recent_capacity * w.head_dim);
   recent_k.assign(recent, unwritten_recent);
@@ -60,7 +63,7 @@ void cache_state::append(const event& e) {
     const auto head = static_cast<std::size_t>(h);
     // Source rows are quantized first (a prompt), then the rest joins the recent part.
     if (!e.from_recent) quantize_first.push_back(source_rows[head]);
-    if (!e.from_recent) source_rows[head] += e.quantize[head];
+    if (!e.from_recent && e.gather.empty()) source_rows[head] += e.quantize[head];
     for (int i = 0; i < e.append[head]; ++i, ++source_rows[head]) {
       const std::int64_t to = (h * work.recent_capacity + num_recent[head]++) * work.head_dim;
       const std::int64_t from = source_offset(h, source_rows[head]);
@@ -81,16 +84,39 @@ void cache_state::quantize(const event& e) {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::vector<half_bits>& from_k = e.from_recent ? recent_k : work.k;
       const std::vector<half_bits>& from_v = e.from_recent ? recent_v : work.v;
-      const std::int64_t at = e.from_recent ? (h * work.recent_capacity + i) * d
-                                            : source_offset(h, quantize_first[head] + i);
+      const std::int64_t row = e.gather.empty()
+                                   ? quantize_first[head] + i
+                                   : e.gather[static_cast<std::size_t>(h * work.list_capacity + i)];
+      const std::int64_t at =
+          e.from_recent ? (h * work.recent_capacity + i) * d : source_offset(h, row);
       std::copy_n(from_k.begin() + at, d, k.begin() + i * d);
       std::copy_n(from_v.begin() + at, d, v.begin() + i * d);
     }
-    std::vector<std::span<std::byte>> pages;
-    for (int p = 0; p < max_pages; ++p) pages.push_back(page(h, p));
-    reference::append_tokens(format, work.head_dim, k, v, num_quantized[head], pages);
-    num_quantized[head] += static_cast<std::int32_t>(n);
+    reference::append_tokens(format, work.head_dim, k, v, quantized.num_tokens[head],
+                             quantized.pages_of(h));
+    quantized.num_tokens[head] += static_cast<std::int32_t>(n);
     if (e.from_recent) num_recent[head] = 0;
+  }
+}
+
+std::vector<std::int32_t> cache_state::demoted_first(const demotion& d) const {
+  return d.replace_from.empty() ? low.num_tokens : d.replace_from;
+}
+
+void cache_state::demote(const event& e) {
+  const demotion& d = e.demote;
+  const std::vector<std::int32_t> first = demoted_first(d);
+  for (std::int64_t h = 0; h < work.heads(); ++h) {
+    const auto head = static_cast<std::size_t>(h);
+    const auto list = std::span(d.tokens).subspan(static_cast<std::size_t>(h * work.list_capacity),
+                                                  static_cast<std::size_t>(d.num_tokens[head]));
+    std::vector<std::span<const std::byte>> from;
+    for (const std::span<std::byte> page : quantized.pages_of(h)) from.emplace_back(page);
+    reference::demote_tokens(
+        work.head_dim, from, list, first[head], low.pages_of(h),
+        d.replace_from.empty() ? reference::demote_mode::append : reference::demote_mode::replace);
+    low.num_tokens[head] =
+        std::max(low.num_tokens[head], first[head] + static_cast<std::int32_t>(list.size()));
   }
 }
 
@@ -100,8 +126,9 @@ expected_attention cache_state::attend(const event& e) const {
   std::vector<reference::decode_input> inputs;
   for (std::int64_t h = 0; h < work.heads(); ++h) {
     const auto head = static_cast<std::size_t>(h);
-    const std::int64_t nq = num_quantized[head], nr = num_recent[head];
-    for (std::int64_t p = 0; p < spec::pages_for_tokens(nq); ++p) pages[head].push_back(page(h, p));
+    const std::int64_t nq = quantized.num_tokens[head], nr = num_recent[head];
+    for (std::int64_t p = 0; p < spec::pages_for_tokens(nq); ++p)
+      pages[head].push_back(quantized.page(h, p));
     reference::decode_input input{};
     input.format = work.format;
     input.head_dim = work.head_dim;
@@ -136,32 +163,21 @@ expected_attention cache_state::attend(const event& e) const {
 
 std::int64_t cache_state::score_elements() const {
   std::int64_t tokens = 0;
-  for (std::size_t h = 0; h < num_quantized.size(); ++h) tokens += num_quantized[h] + num_recent[h];
+  for (std::size_t h = 0; h < num_recent.size(); ++h)
+    tokens += quantized.num_tokens[h] + num_recent[h];
   return work.with_scores ? tokens * work.gqa_ratio : 0;
 }
 
 std::int64_t cache_state::q_heads() const { return std::int64_t{work.kv_heads} * work.gqa_ratio; }
 
 std::int64_t cache_state::score_capacity() const {
-  return max_pages * std::int64_t{spec::tokens_per_page} + work.recent_capacity;
+  return quantized.max_pages * std::int64_t{spec::tokens_per_page} + work.recent_capacity;
 }
 
 std::int64_t cache_state::source_offset(std::int64_t head, std::int64_t row) const {
   const std::int64_t sequence = head / work.kv_heads;
   return ((sequence * work.source_tokens + row) * work.kv_heads + head % work.kv_heads) *
          work.head_dim;
-}
-
-std::span<std::byte> cache_state::page(std::int64_t head, std::int64_t index) {
-  const std::int64_t id = page_table[static_cast<std::size_t>(head * max_pages + index)];
-  return std::span(pool).subspan(static_cast<std::size_t>(id * page_bytes),
-                                 static_cast<std::size_t>(page_bytes));
-}
-
-std::span<const std::byte> cache_state::page(std::int64_t head, std::int64_t index) const {
-  const std::int64_t id = page_table[static_cast<std::size_t>(head * max_pages + index)];
-  return std::span(pool).subspan(static_cast<std::size_t>(id * page_bytes),
-                                 static_cast<std::size_t>(page_bytes));
 }
 
 }  // namespace kvproof::verify

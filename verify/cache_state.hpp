@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "verify/paged_cache.hpp"
 #include "verify/workload.hpp"
 
 namespace kvproof::verify {
@@ -23,9 +24,10 @@ struct cache_state {
   // Empty caches; page ids in an order drawn from the workload's seed, which must outlive this.
   explicit cache_state(const workload& w);
 
-  // An event in three parts, called in this order.
+  // An event in four parts, called in this order.
   void append(const event& e);    // source rows join the recent part
   void quantize(const event& e);  // source rows or the recent part become quantized tokens
+  void demote(const event& e);    // quantized tokens are written to the low tier
   [[nodiscard]] expected_attention attend(const event& e) const;
 
   // Scores that an attend() has to write.
@@ -34,15 +36,12 @@ struct cache_state {
   [[nodiscard]] std::int64_t score_capacity() const;  // tokens
   // Element of k and v where a row of a head starts.
   [[nodiscard]] std::int64_t source_offset(std::int64_t head, std::int64_t row) const;
-  [[nodiscard]] std::span<std::byte> page(std::int64_t head, std::int64_t index);
-  [[nodiscard]] std::span<const std::byte> page(std::int64_t head, std::int64_t index) const;
+  // First token of the low tier that a demotion writes, [batch][kv_heads].
+  [[nodiscard]] std::vector<std::int32_t> demoted_first(const demotion& d) const;
 
   const workload& work;
-  std::int64_t page_bytes = 0;
-  int max_pages = 0;
-  std::vector<std::byte> pool;                // [num_pages][page_bytes]
-  std::vector<std::int32_t> page_table;       // [batch][kv_heads][max_pages]
-  std::vector<std::int32_t> num_quantized;    // [batch][kv_heads]
+  paged_cache quantized;                      // of the workload's format
+  paged_cache low;                            // k4v2, what demotions write; mostly without pool
   std::vector<std::int32_t> num_recent;       // [batch][kv_heads]
   std::vector<half_bits> recent_k, recent_v;  // [batch][kv_heads][recent_capacity][head_dim]
   std::vector<std::int64_t> source_rows;      // rows of k and v used so far, per head

@@ -34,21 +34,48 @@ class case_run {
     device_.upload_lengths(cache_);
     device_.upload_recent(cache_);
     const auto some = [](std::int32_t n) { return n > 0; };
-    if (std::ranges::any_of(e.quantize, some) && !quantize(e.name + "/quantize", e)) return false;
+    if (std::ranges::any_of(e.quantize, some) && !quantize(e)) return false;
+    if (std::ranges::any_of(e.demote.num_tokens, some) && !demote(e.name + "/demote", e))
+      return false;
     return !e.attend || attend(e.name + "/decode", e);
   }
 
-  bool quantize(const std::string& stage, const event& e) {
-    note_entry(gpu::kernel_role::quantize, 0);
+  bool quantize(const event& e) {
+    const bool gathers = !e.gather.empty();
+    const std::string stage = e.name + (gathers ? "/gather_quantize" : "/quantize");
+    note_entry(gathers ? gpu::kernel_role::gather_quantize : gpu::kernel_role::quantize, 0);
     device_.quantize(e, cache_);
-    const std::vector<std::int32_t> first_token = cache_.num_quantized;
+    const std::vector<std::int32_t> first_token = cache_.quantized.num_tokens;
     cache_.quantize(e);
     device_.upload_lengths(cache_);
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
-    return check_pages(stage, first_token) && check_unchanged(stage) &&
-           unchanged(stage, device_.first_token, head_axes(), first_token) &&
-           unchanged(stage, device_.num_new, head_axes(), e.quantize);
+    const std::int64_t pages = pages_touched(first_token, e.quantize);
+    return check_pages(stage, pages, 0) && check_unchanged(stage) &&
+           check_written_range(stage, first_token, e.quantize, e.gather);
+  }
+
+  bool demote(const std::string& stage, const event& e) {
+    note_entry(gpu::kernel_role::demote, 0);
+    device_.demote(e, cache_);
+    const std::vector<std::int32_t> first_token = cache_.demoted_first(e.demote);
+    cache_.demote(e);
+    device_.device.synchronize();
+    if (inject_) inject_(stage, device_);
+    const std::int64_t pages = pages_touched(first_token, e.demote.num_tokens);
+    return check_pages(stage, 0, pages) && check_unchanged(stage) &&
+           check_written_range(stage, first_token, e.demote.num_tokens, e.demote.tokens);
+  }
+
+  // What tells a kernel which tokens to write, and from where.
+  bool check_written_range(const std::string& stage, const std::vector<std::int32_t>& first_token,
+                           const std::vector<std::int32_t>& count,
+                           const std::vector<std::int32_t>& lists) {
+    const std::array<axis, 3> list_axes = {
+        axis{"sequence", work_.batch}, {"kv_head", work_.kv_heads}, {"entry", work_.list_capacity}};
+    return unchanged(stage, device_.first_token, head_axes(), first_token) &&
+           unchanged(stage, device_.num_new, head_axes(), count) &&
+           (lists.empty() || unchanged(stage, device_.lists, list_axes, lists));
   }
 
   bool attend(const std::string& stage, const event& e) {
@@ -57,8 +84,8 @@ class case_run {
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
     const std::vector<std::int32_t> no_tickets(static_cast<std::size_t>(work_.heads()), 0);
-    return check_attention(stage, e) && check_pages(stage, cache_.num_quantized) &&
-           check_unchanged(stage) && unchanged(stage, device_.q, query_axes(), e.q) &&
+    return check_attention(stage, e) && check_pages(stage, 0, 0) && check_unchanged(stage) &&
+           unchanged(stage, device_.q, query_axes(), e.q) &&
            note(stage, compare_exact<std::int32_t>(
                            "workspace tickets", head_axes(), no_tickets,
                            device_.workspace.read<std::int32_t>(std::ssize(no_tickets))));
@@ -82,25 +109,42 @@ class case_run {
            same(device_.scores, score_axes, expected.scores, cache_.score_elements());
   }
 
-  // The whole pool. The bytes of pages with tokens from first_token[head] on are outputs.
-  bool check_pages(const std::string& stage, const std::vector<std::int32_t>& first_token) {
-    std::int64_t pages_written = 0;
-    for (std::size_t h = 0; h < first_token.size(); ++h) {
-      if (cache_.num_quantized[h] == first_token[h]) continue;
-      pages_written +=
-          spec::pages_for_tokens(cache_.num_quantized[h]) - first_token[h] / spec::tokens_per_page;
-    }
-    const std::vector<std::byte> pool = device_.pages.read<std::byte>();
+  // Both pools, every byte; those of the pages that the kernel wrote are outputs.
+  bool check_pages(const std::string& stage, std::int64_t pages_written,
+                   std::int64_t low_pages_written) {
+    return check_pool(stage, device_.pages, cache_.quantized, pages_written) &&
+           check_pool(stage, device_.low_pages, cache_.low, low_pages_written);
+  }
+
+  bool check_pool(const std::string& stage, const fenced_buffer& buffer,
+                  const paged_cache& expected, std::int64_t pages_written) {
+    const std::vector<std::byte> pool = buffer.read<std::byte>();
     comparison pages;
     pages.compared = std::ssize(pool);
-    if (pool != cache_.pool) pages.mismatch = explain_pages(cache_, pool);
-    return note(stage, pages, pages_written * cache_.page_bytes);
+    if (pool != expected.pool)
+      pages.mismatch = explain_pages(buffer.name(), expected, work_.kv_heads, pool);
+    return note(stage, pages, pages_written * expected.page_bytes);
+  }
+
+  // Pages with one of count[head] tokens from first_token[head] on, of all heads.
+  static std::int64_t pages_touched(const std::vector<std::int32_t>& first_token,
+                                    const std::vector<std::int32_t>& count) {
+    std::int64_t pages = 0;
+    for (std::size_t h = 0; h < count.size(); ++h) {
+      if (count[h] == 0) continue;
+      pages += spec::pages_for_tokens(first_token[h] + count[h]) -
+               first_token[h] / spec::tokens_per_page;
+    }
+    return pages;
   }
 
   // What kernels only read, and the canaries.
   bool check_unchanged(const std::string& stage) {
-    const std::array<axis, 3> table_axes = {
-        axis{"sequence", work_.batch}, {"kv_head", work_.kv_heads}, {"page", cache_.max_pages}};
+    const std::array<axis, 3> table_axes = {axis{"sequence", work_.batch},
+                                            {"kv_head", work_.kv_heads},
+                                            {"page", cache_.quantized.max_pages}};
+    const std::array<axis, 3> low_axes = {
+        axis{"sequence", work_.batch}, {"kv_head", work_.kv_heads}, {"page", cache_.low.max_pages}};
     const std::array<axis, 4> recent_axes = {axis{"sequence", work_.batch},
                                              {"kv_head", work_.kv_heads},
                                              {"slot", work_.recent_capacity},
@@ -109,8 +153,9 @@ class case_run {
                                              {"token", work_.source_tokens},
                                              {"kv_head", work_.kv_heads},
                                              {"channel", work_.head_dim}};
-    if (!unchanged(stage, device_.page_table, table_axes, cache_.page_table) ||
-        !unchanged(stage, device_.num_quantized, head_axes(), cache_.num_quantized) ||
+    if (!unchanged(stage, device_.page_table, table_axes, cache_.quantized.table) ||
+        !unchanged(stage, device_.low_table, low_axes, cache_.low.table) ||
+        !unchanged(stage, device_.num_quantized, head_axes(), cache_.quantized.num_tokens) ||
         !unchanged(stage, device_.num_recent, head_axes(), cache_.num_recent) ||
         !unchanged(stage, device_.recent_k, recent_axes, cache_.recent_k) ||
         !unchanged(stage, device_.recent_v, recent_axes, cache_.recent_v) ||

@@ -3,19 +3,25 @@
 
 #include <algorithm>
 
+#include "gpu/launch/demote.hpp"
+#include "gpu/launch/gather_quantize.hpp"
+
 namespace kvproof::verify {
 
 device_state::device_state(gpu::device& dev, const workload& w, const cache_state& cache)
     : device(dev),
       work(w),
-      max_pages(cache.max_pages),
+      max_pages(cache.quantized.max_pages),
       score_capacity(cache.score_capacity()),
-      pages(dev, "pages", std::ssize(cache.pool)),
-      page_table(dev, "page_table", std::ssize(cache.page_table) * 4),
+      pages(dev, "pages", std::ssize(cache.quantized.pool)),
+      page_table(dev, "page_table", std::ssize(cache.quantized.table) * 4),
       num_quantized(dev, "num_quantized", w.heads() * 4),
       num_recent(dev, "num_recent", w.heads() * 4),
       first_token(dev, "first_token", w.heads() * 4),
       num_new(dev, "num_new", w.heads() * 4),
+      lists(dev, "lists", w.heads() * w.list_capacity * 4),
+      low_pages(dev, "low_pages", std::ssize(cache.low.pool)),
+      low_table(dev, "low_table", std::ssize(cache.low.table) * 4),
       k(dev, "k", std::ssize(w.k) * 2),
       v(dev, "v", std::ssize(w.v) * 2),
       recent_k(dev, "recent_k", std::ssize(cache.recent_k) * 2),
@@ -25,8 +31,10 @@ device_state::device_state(gpu::device& dev, const workload& w, const cache_stat
       state(dev, "state", w.batch * cache.q_heads() * 2 * 4),
       scores(dev, "scores", w.with_scores ? w.heads() * score_capacity * w.gqa_ratio * 4 : 0),
       workspace(dev, "workspace", gpu::decode_workspace_bytes(decode_arguments({}))) {
-  pages.write(cache.pool);
-  page_table.write(cache.page_table);
+  pages.write(cache.quantized.pool);
+  page_table.write(cache.quantized.table);
+  low_pages.write(cache.low.pool);
+  low_table.write(cache.low.table);
   k.write(w.k);
   v.write(w.v);
   workspace.clear();
@@ -35,7 +43,7 @@ device_state::device_state(gpu::device& dev, const workload& w, const cache_stat
 }
 
 void device_state::upload_lengths(const cache_state& cache) {
-  num_quantized.write(cache.num_quantized);
+  num_quantized.write(cache.quantized.num_tokens);
   num_recent.write(cache.num_recent);
 }
 
@@ -61,19 +69,45 @@ void device_state::quantize(const event& e, const cache_state& cache) {
     args.stride_head = work.head_dim;
     args.stride_token = std::int64_t{work.kv_heads} * work.head_dim;
     args.stride_batch = work.source_tokens * args.stride_token;
-    // All heads of an event start at the same source row.
-    const std::int64_t skip = cache.quantize_first.front() * args.stride_token * 2;
+    // All heads of an event start at the same source row; lists count from row 0.
+    const std::int64_t skip =
+        !e.gather.empty() ? 0 : cache.quantize_first.front() * args.stride_token * 2;
     args.k = k.get() + skip;
     args.v = v.get() + skip;
   }
-  first_token.write(cache.num_quantized);
+  first_token.write(cache.quantized.num_tokens);
   num_new.write(e.quantize);
   args.first_token = first_token.get();
   args.num_new = num_new.get();
   args.page_table = page_table.get();
   args.max_pages = max_pages;
   args.pages = pages.get();
-  gpu::quantize(device, args);
+  if (e.gather.empty()) return gpu::quantize(device, args);
+  lists.write(e.gather);
+  gpu::gather_quantize(device, {args, lists.get(), work.list_capacity});
+}
+
+void device_state::demote(const event& e, const cache_state& cache) {
+  const demotion& d = e.demote;
+  first_token.write(cache.demoted_first(d));
+  num_new.write(d.num_tokens);
+  lists.write(d.tokens);
+  gpu::demote_args args{};
+  args.head_dim = work.head_dim;
+  args.batch = work.batch;
+  args.kv_heads = work.kv_heads;
+  args.max_tokens = work.list_capacity;
+  args.tokens = lists.get();
+  args.num_tokens = num_new.get();
+  args.from_table = page_table.get();
+  args.max_from_pages = max_pages;
+  args.from_pages = pages.get();
+  args.first_token = first_token.get();
+  args.to_table = low_table.get();
+  args.max_to_pages = cache.low.max_pages;
+  args.to_pages = low_pages.get();
+  args.mode = d.replace_from.empty() ? gpu::demote_mode::append : gpu::demote_mode::replace;
+  gpu::demote(device, args);
 }
 
 void device_state::attend(const event& e) {
@@ -84,10 +118,10 @@ void device_state::attend(const event& e) {
   gpu::decode(device, decode_arguments(workspace.get()));
 }
 
-std::array<fenced_buffer*, 15> device_state::buffers() {
-  return {&pages, &page_table, &num_quantized, &num_recent, &first_token, &num_new,
-          &k,     &v,          &recent_k,      &recent_v,   &q,           &out,
-          &state, &scores,     &workspace};
+std::array<fenced_buffer*, 18> device_state::buffers() {
+  return {&pages,    &page_table, &num_quantized, &num_recent, &first_token, &num_new,
+          &lists,    &low_pages,  &low_table,     &k,          &v,           &recent_k,
+          &recent_v, &q,          &out,           &state,      &scores,      &workspace};
 }
 
 gpu::decode_args device_state::decode_arguments(gpu::device_ptr workspace_ptr) const {

@@ -23,19 +23,21 @@ struct device_state {
   void upload_lengths(const cache_state& cache);
   void upload_recent(const cache_state& cache);
 
-  // Launches, without synchronizing. `cache` is the state before the event's quantization.
-  void quantize(const event& e, const cache_state& cache);
+  // Launches, without synchronizing. `cache` is the state before the launch.
+  void quantize(const event& e, const cache_state& cache);  // or gather_quantize
+  void demote(const event& e, const cache_state& cache);
   void attend(const event& e);  // poisons the outputs first
 
   // Every buffer, in a fixed order.
-  [[nodiscard]] std::array<fenced_buffer*, 15> buffers();
+  [[nodiscard]] std::array<fenced_buffer*, 18> buffers();
 
   gpu::device& device;
   const workload& work;
   int max_pages;
   std::int64_t score_capacity;
-  fenced_buffer pages, page_table, num_quantized, num_recent, first_token, num_new, k, v, recent_k,
-      recent_v, q, out, state, scores, workspace;
+  // first_token, num_new: of the tokens that a launch writes; lists: their source rows or tokens.
+  fenced_buffer pages, page_table, num_quantized, num_recent, first_token, num_new, lists,
+      low_pages, low_table, k, v, recent_k, recent_v, q, out, state, scores, workspace;
 
  private:
   [[nodiscard]] gpu::decode_args decode_arguments(gpu::device_ptr workspace_ptr) const;

@@ -36,8 +36,9 @@ void explain_codes(mismatch_report& report, std::string_view what,
   report.pattern += (report.pattern.empty() ? "" : ", ") + pattern;
 }
 
-void explain_scales(mismatch_report& report, std::string_view what, const std::vector<half_bits>& e,
-                    const std::vector<half_bits>& a) {
+void explain_scales(mismatch_report& report, std::string_view what,
+                    const std::vector<reference::half_bits>& e,
+                    const std::vector<reference::half_bits>& a) {
   const auto [x, y] = std::mismatch(e.begin(), e.end(), a.begin());
   if (x == e.end()) return;
   report.first +=
@@ -46,44 +47,48 @@ void explain_scales(mismatch_report& report, std::string_view what, const std::v
 
 }  // namespace
 
-mismatch_report explain_pages(const cache_state& cache, std::span<const std::byte> actual) {
+mismatch_report explain_pages(std::string_view name, const paged_cache& expected, int kv_heads,
+                              std::span<const std::byte> actual) {
   mismatch_report report;
   std::int64_t first = -1;
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] == cache.pool[i]) continue;
+    if (actual[i] == expected.pool[i]) continue;
     if (first < 0) first = static_cast<std::int64_t>(i);
     ++report.count;
   }
-  const workload& w = cache.work;
-  const std::int64_t id = first / cache.page_bytes, byte = first % cache.page_bytes;
+  const std::int64_t id = first / expected.page_bytes, byte = first % expected.page_bytes;
   const auto owner =
-      std::find(cache.page_table.begin(), cache.page_table.end(), static_cast<std::int32_t>(id));
-  report.first = fmt::format("pages[page={}, byte={}]: expected 0x{:02x}, got 0x{:02x}", id, byte,
-                             std::to_integer<int>(cache.pool[static_cast<std::size_t>(first)]),
-                             std::to_integer<int>(actual[static_cast<std::size_t>(first)]));
-  if (owner == cache.page_table.end()) {
+      std::find(expected.table.begin(), expected.table.end(), static_cast<std::int32_t>(id));
+  report.first =
+      fmt::format("{}[page={}, byte={}]: expected 0x{:02x}, got 0x{:02x}", name, id, byte,
+                  std::to_integer<int>(expected.pool[static_cast<std::size_t>(first)]),
+                  std::to_integer<int>(actual[static_cast<std::size_t>(first)]));
+  if (owner == expected.table.end()) {
     report.first += ", a page that no head owns";
     return report;
   }
-  const std::int64_t slot = owner - cache.page_table.begin();
-  const std::int64_t head = slot / cache.max_pages, index = slot % cache.max_pages;
-  report.first += fmt::format(" (sequence={}, kv_head={}, page {} of the head)", head / w.kv_heads,
-                              head % w.kv_heads, index);
+  const std::int64_t slot = owner - expected.table.begin();
+  const std::int64_t head = slot / expected.max_pages, index = slot % expected.max_pages;
+  report.first += fmt::format(" (sequence={}, kv_head={}, page {} of the head)", head / kv_heads,
+                              head % kv_heads, index);
   const std::int64_t first_token = index * spec::tokens_per_page;
   const std::int64_t tokens = std::min<std::int64_t>(
-      spec::tokens_per_page, cache.num_quantized[static_cast<std::size_t>(head)] - first_token);
+      spec::tokens_per_page, expected.num_tokens[static_cast<std::size_t>(head)] - first_token);
   if (tokens <= 0) {
     report.first += ", a page that holds no token yet";
     return report;
   }
-  const spec::kv_format& format = spec::format_of(w.format);
-  const std::span<const std::byte> expected_page = cache.page(head, index);
-  const std::span<const std::byte> actual_page = actual.subspan(
-      static_cast<std::size_t>(id * cache.page_bytes), static_cast<std::size_t>(cache.page_bytes));
-  const auto e = reference::unpack_tokens(format, w.head_dim, tokens, std::span(&expected_page, 1));
-  const auto a = reference::unpack_tokens(format, w.head_dim, tokens, std::span(&actual_page, 1));
-  explain_codes(report, "key code", e.key_codes, a.key_codes, w.head_dim, first_token);
-  explain_codes(report, "value code", e.value_codes, a.value_codes, w.head_dim, first_token);
+  const spec::kv_format& format = spec::format_of(expected.format);
+  const std::span<const std::byte> expected_page = expected.page(head, index);
+  const std::span<const std::byte> actual_page =
+      actual.subspan(static_cast<std::size_t>(id * expected.page_bytes),
+                     static_cast<std::size_t>(expected.page_bytes));
+  const auto e =
+      reference::unpack_tokens(format, expected.head_dim, tokens, std::span(&expected_page, 1));
+  const auto a =
+      reference::unpack_tokens(format, expected.head_dim, tokens, std::span(&actual_page, 1));
+  explain_codes(report, "key code", e.key_codes, a.key_codes, expected.head_dim, first_token);
+  explain_codes(report, "value code", e.value_codes, a.value_codes, expected.head_dim, first_token);
   explain_scales(report, "key scale", e.key_scales, a.key_scales);
   explain_scales(report, "key zero", e.key_zeros, a.key_zeros);
   explain_scales(report, "value scale", e.value_scales, a.value_scales);

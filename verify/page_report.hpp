@@ -4,14 +4,15 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
-#include "verify/cache_state.hpp"
 #include "verify/compare.hpp"
+#include "verify/paged_cache.hpp"
 
 namespace kvproof::verify {
 
-// `actual` is the device's pool, as long as cache.pool and different from it.
-[[nodiscard]] mismatch_report explain_pages(const cache_state& cache,
-                                            std::span<const std::byte> actual);
+// `actual` is the device's pool of that name, as long as expected.pool and different from it.
+[[nodiscard]] mismatch_report explain_pages(std::string_view name, const paged_cache& expected,
+                                            int kv_heads, std::span<const std::byte> actual);
 
 }  // namespace kvproof::verify

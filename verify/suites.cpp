@@ -12,6 +12,7 @@
 
 #include "reference/spec/error.hpp"
 #include "traces/attention_trace.hpp"
+#include "verify/listed_cases.hpp"
 #include "verify/synthetic_cases.hpp"
 #include "verify/text_file.hpp"
 #include "verify/trace_cases.hpp"
@@ -29,7 +30,10 @@ void add(std::vector<test_case>& to, std::vector<test_case> more) {
 std::vector<test_case> synthetic_cases(bool with_long) {
   std::vector<test_case> cases = short_cases();
   add(cases, stream_cases());
-  if (with_long) add(cases, long_cases());
+  add(cases, listed_cases());
+  if (!with_long) return cases;
+  add(cases, long_cases());
+  add(cases, listed_regime_cases());
   return cases;
 }
 
@@ -134,7 +138,8 @@ selected_cases select_cases(const case_request& r,
     s.source = fmt::format("suite {}", r.suite);
   } else if (r.trace.empty()) {
     s.cases = stream_cases();
-    s.source = "streams";
+    add(s.cases, listed_cases());
+    s.source = "streams and listed tokens";
   }
   if (r.suite != "smoke") add_trace(s, r, shipped_trace);
   if (from_file) keep_listed(s.cases, r.suite);

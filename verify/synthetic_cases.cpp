@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string_view>
 
+#include "verify/drawn_workload.hpp"
 #include "verify/synthetic_values.hpp"
 
 namespace kvproof::verify {
@@ -51,27 +51,6 @@ struct decode_shape {
       recent;  // [batch], the same for both KV heads but for a shift
 };
 
-constexpr int synthetic_kv_heads = 2;
-
-// What all synthetic workloads have in common: shape, and k and v drawn from the regime.
-workload drawn_workload(spec::format_id id, int head_dim, int gqa_ratio, std::size_t batch,
-                        std::int64_t source_tokens, value_regime regime, std::uint64_t seed) {
-  workload w;
-  w.format = id;
-  w.head_dim = head_dim;
-  w.batch = static_cast<int>(batch);
-  w.kv_heads = synthetic_kv_heads;
-  w.gqa_ratio = gqa_ratio;
-  w.softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)));
-  w.source_tokens = source_tokens;
-  w.seed = seed;
-  const spec::kv_format& format = spec::format_of(id);
-  const drawn_shape rows{w.batch, w.source_tokens, w.kv_heads, w.head_dim};
-  w.k = draw(seed, "k", tensor::k, regime, format, rows);
-  w.v = draw(seed, "v", tensor::v, regime, format, rows);
-  return w;
-}
-
 drawn_shape query_rows(const workload& w) {
   return {w.batch, 1, std::int64_t{w.kv_heads} * w.gqa_ratio, w.head_dim};
 }
@@ -94,8 +73,8 @@ workload build_decode(const decode_shape& s, std::uint64_t seed) {
       source_tokens = std::max(source_tokens, n + s.recent[from]);
     }
   }
-  workload w = drawn_workload(s.format, s.head_dim, s.gqa_ratio, s.quantized.size(), source_tokens,
-                              s.regime, seed);
+  workload w = drawn_workload(
+      {s.format, s.head_dim, s.gqa_ratio, s.quantized.size(), source_tokens, s.regime}, seed);
   w.with_scores = s.with_scores;
   w.equal_lengths = s.equal_lengths;
   w.recent_capacity = 128;
@@ -109,7 +88,7 @@ workload build_quantize(spec::format_id id, int head_dim, value_regime regime, s
                         std::uint64_t seed) {
   const spec::kv_format& format = spec::format_of(id);
   constexpr std::int64_t tokens = 144;
-  workload w = drawn_workload(id, head_dim, 1, 2, tokens, regime, seed);
+  workload w = drawn_workload({id, head_dim, 1, 2, tokens, regime}, seed);
   const std::int64_t step =
       (piece + format.token_granularity - 1) / format.token_granularity * format.token_granularity;
   for (std::int64_t first = 0; first < tokens; first += step) {
@@ -146,8 +125,9 @@ workload build_stream(const stream_shape& s, std::uint64_t seed) {
   const auto regime = value_regime::normal;
   const spec::kv_format& format = spec::format_of(s.format);
   workload w =
-      drawn_workload(s.format, s.head_dim, s.gqa_ratio, stream_prompts.size() / synthetic_kv_heads,
-                     *std::ranges::max_element(stream_prompts) + s.steps, regime, seed);
+      drawn_workload({s.format, s.head_dim, s.gqa_ratio, stream_prompts.size() / synthetic_kv_heads,
+                      *std::ranges::max_element(stream_prompts) + s.steps, regime},
+                     seed);
   w.recent_capacity = std::max(s.flush_length, spec::tokens_per_tile);
 
   const auto heads = static_cast<std::size_t>(w.heads());

@@ -14,9 +14,18 @@ namespace kvproof::verify {
 
 using half_bits = std::uint16_t;
 
+// Tokens of the k8v4 cache that are written to a k4v2 cache beside it.
+struct demotion {
+  std::vector<std::int32_t> tokens;      // [batch][kv_heads][list_capacity], -1 behind the end
+  std::vector<std::int32_t> num_tokens;  // [batch][kv_heads]
+  // [batch][kv_heads] first token of the k4v2 cache that is overwritten; empty: tokens are
+  // appended.
+  std::vector<std::int32_t> replace_from;
+};
+
 // One event of all (sequence, KV head) caches at once. In this order: tokens are appended to the
-// recent part, tokens are quantized from the source rows or from the recent part, attention is
-// computed.
+// recent part, tokens are quantized from the source rows or from the recent part, quantized tokens
+// are demoted, attention is computed.
 struct event {
   std::string name;                    // "prompt", "step 12"
   std::vector<std::int32_t> append;    // [batch][kv_heads] rows that join the recent part
@@ -26,6 +35,10 @@ struct event {
   bool from_recent = false;
   bool attend = false;
   std::vector<half_bits> q;  // [batch][q_heads][head_dim] if attend
+  // Not empty: [batch][kv_heads][list_capacity] source rows to quantize, as many as `quantize`
+  // says, -1 behind them. They may have been used before, and are not used up.
+  std::vector<std::int32_t> gather = {};
+  demotion demote = {};
 };
 
 struct workload {
@@ -40,6 +53,7 @@ struct workload {
   std::int64_t source_tokens = 0;  // rows of k and v a sequence
   std::vector<half_bits> k, v;     // [batch][source_tokens][kv_heads][head_dim]
   int recent_capacity = 0;         // tokens, multiple of 8
+  int list_capacity = 0;           // of a head's list of rows or tokens in an event
   std::vector<event> events;
   std::uint64_t seed = 0;  // order of the page ids
 

@@ -14,6 +14,7 @@
 #include "verify/compare.hpp"
 #include "verify/exit_codes.hpp"
 #include "verify/hash.hpp"
+#include "verify/listed_cases.hpp"
 #include "verify/synthetic_cases.hpp"
 
 namespace kvproof::verify {
@@ -32,6 +33,11 @@ workload ragged_case(std::string_view format) {
   return build(short_cases(), fmt::format("decode/{}/d64_g3_sharp", format));
 }
 
+// Lists of random rows, or of random tokens that are appended and then put in the places of others.
+workload listed_case(std::string_view kernel, std::string_view format) {
+  return build(listed_cases(), fmt::format("{}/{}/d64_random", kernel, format));
+}
+
 std::vector<axis> axes_of(const std::string& name, const workload& w, const device_state& d) {
   const axis sequence{"sequence", w.batch}, kv_head{"kv_head", w.kv_heads},
       channel{"channel", w.head_dim};
@@ -44,15 +50,20 @@ std::vector<axis> axes_of(const std::string& name, const workload& w, const devi
   if (name == "recent_k" || name == "recent_v")
     return {sequence, kv_head, {"slot", w.recent_capacity}, channel};
   if (name == "k" || name == "v") return {sequence, {"token", w.source_tokens}, kv_head, channel};
-  if (name == "pages") {
-    const std::int64_t page = spec::page_size_bytes(spec::format_of(w.format), w.head_dim);
-    return {{"page", d.pages.size_bytes() / page}, {"byte", page}};
+  if (name == "lists") return {sequence, kv_head, {"entry", w.list_capacity}};
+  if (name == "low_table")
+    return {sequence, kv_head, {"page", d.low_table.size_bytes() / (w.heads() * 4)}};
+  if (name == "pages" || name == "low_pages") {
+    const spec::format_id format = name == "pages" ? w.format : spec::format_id::k4v2;
+    const std::int64_t page = spec::page_size_bytes(spec::format_of(format), w.head_dim);
+    return {{"page", (name == "pages" ? d.pages : d.low_pages).size_bytes() / page},
+            {"byte", page}};
   }
   return {sequence, kv_head};  // lengths and tickets
 }
 
 std::int64_t element_bytes(const std::string& name) {
-  if (name == "pages") return 1;
+  if (name == "pages" || name == "low_pages") return 1;
   const std::array<std::string, 5> halves = {"k", "v", "recent_k", "recent_v", "q"};
   return std::ranges::count(halves, name) > 0 ? 2 : 4;
 }
@@ -197,6 +208,23 @@ BOOST_AUTO_TEST_CASE(a_flipped_bit_of_any_tensor_fails_at_its_coordinates) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_flipped_bit_after_a_listed_stage_fails_at_its_coordinates) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  for (const double where : {0.0, 0.4, 1.0}) {
+    for (const spec::kv_format& format : spec::kv_formats) {
+      const workload w = listed_case("gather_quantize", format.name);
+      for (const char* name : {"pages", "page_table", "lists", "first_token", "num_new", "k", "v"})
+        check_flip(w, *dev, "append 1/gather_quantize", name, where, 3);
+    }
+    const workload w = listed_case("demote", "k8v4");
+    for (const char* stage : {"new pages/demote", "more/demote", "replace/demote"}) {
+      for (const char* name : {"pages", "page_table", "low_pages", "low_table", "lists",
+                               "first_token", "num_new", "num_quantized"})
+        check_flip(w, *dev, stage, name, where, 5);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(first_and_last_elements_are_compared_too) {
   const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
   const workload w = ragged_case("k4v2");
@@ -219,6 +247,24 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_writes_nothing_fails) {
              out.detail);
   BOOST_TEST(out.detail.find("never written") != std::string::npos, out.detail);
   BOOST_TEST(out.mismatches == 3 * 6 * 64);
+}
+
+BOOST_AUTO_TEST_CASE(a_listed_kernel_that_writes_nothing_fails) {
+  forgetful_device no_gather(1), no_demote(1), no_replace(3);
+  const case_result gather =
+      run_case("lazy", no_gather, listed_case("gather_quantize", "int2_g16"));
+  BOOST_TEST(name_of(gather.result) == name_of(verdict::failed));
+  BOOST_TEST(gather.detail.starts_with("append 1/gather_quantize: pages[page="), gather.detail);
+  BOOST_TEST(gather.entries == std::vector<std::string>{"gather_quantize_int2_g16_d64_kernel"},
+             boost::test_tools::per_element());
+  const workload w = listed_case("demote", "k8v4");
+  const case_result demote = run_case("lazy", no_demote, w);
+  BOOST_TEST(demote.detail.starts_with("new pages/demote: low_pages[page="), demote.detail);
+  BOOST_TEST(demote.detail.find("got 0xa5") != std::string::npos, demote.detail);
+  const std::vector<std::string> entries = {"quantize_k8v4_d64_kernel", "demote_k8v4_d64_kernel"};
+  BOOST_TEST(demote.entries == entries, boost::test_tools::per_element());
+  const case_result replace = run_case("lazy", no_replace, w);
+  BOOST_TEST(replace.detail.starts_with("replace/demote: low_pages[page="), replace.detail);
 }
 
 BOOST_AUTO_TEST_CASE(outputs_of_an_earlier_step_do_not_stand_in_for_missing_ones) {
@@ -267,7 +313,7 @@ BOOST_AUTO_TEST_CASE(an_overwritten_canary_of_any_buffer_is_named) {
     if (stage != "decode/decode") return;
     for (const fenced_buffer* b : d.buffers()) names.push_back(b->name());
   }));
-  BOOST_TEST_REQUIRE(names.size() == 15u);
+  BOOST_TEST_REQUIRE(names.size() == 18u);
   for (const std::string& name : names) {
     for (const bool behind : {false, true}) {
       std::int64_t at = 0;

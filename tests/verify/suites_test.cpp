@@ -12,6 +12,7 @@
 #include <string>
 
 #include "reference/spec/error.hpp"
+#include "verify/listed_cases.hpp"
 #include "verify/synthetic_cases.hpp"
 
 namespace kvproof::verify {
@@ -77,6 +78,8 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
   const std::set<std::string> none = ids_of({}), smoke = ids_of(suite("smoke")),
                               ci = ids_of(suite("ci")), nightly = ids_of(suite("nightly"));
   BOOST_TEST(none.contains("stream/int2_g16/d64_g3_flush16"));
+  BOOST_TEST(none.contains("gather_quantize/k4v2/d128_random"));
+  BOOST_TEST(none.contains("demote/k8v4/d64_repeated"));
   BOOST_TEST(none.contains("minikv-2bit/smollm2-135m-instruct/layer00"));
   BOOST_TEST(none.size() < ci.size());
   BOOST_TEST(std::ranges::includes(ci, smoke));
@@ -85,6 +88,8 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
   BOOST_TEST(smoke.size() < ci.size());
   BOOST_TEST(ci.size() < nightly.size());
   BOOST_TEST(nightly.contains("long/k8v4/d128_g8"));
+  BOOST_TEST(nightly.contains("gather_quantize/int2_g16/d64_random_nonfinite"));
+  BOOST_TEST(nightly.contains("demote/k8v4/d128_random_nonfinite"));
 }
 
 BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
@@ -103,8 +108,8 @@ BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
 }
 
 BOOST_AUTO_TEST_CASE(a_synthetic_case_opens_no_trace) {
-  for (const char* id :
-       {"decode/k8v4/d64_g3_sharp", "stream/k8v4/d128_g4_flush1", "long/int2_g16/d64_g1"}) {
+  for (const char* id : {"decode/k8v4/d64_g3_sharp", "stream/k8v4/d128_g4_flush1",
+                         "long/int2_g16/d64_g1", "demote/k8v4/d64_random_tiny"}) {
     case_request r;
     r.case_id = id;
     const selected_cases s = select_cases(r, no_trace);
@@ -179,6 +184,92 @@ BOOST_AUTO_TEST_CASE(streams_flush_often_into_begun_and_new_pages) {
     BOOST_TEST(static_cast<int>(steps_of_flush.size()) > std::ranges::max(flushes) - 1, c.id);
   }
   BOOST_TEST(covered.size() == spec::kv_formats.size() * 2);
+}
+
+// Where the ranges of tokens that a case writes begin and end.
+struct written_ranges {
+  bool new_page = false, begun_page = false, across_pages = false, partly_new_page = false,
+       nothing = false;
+  void add(std::int64_t first, std::int64_t n) {
+    const std::int64_t page = spec::tokens_per_page;
+    nothing = nothing || n == 0;
+    if (n == 0) return;
+    new_page = new_page || first % page == 0;
+    begun_page = begun_page || first % page != 0;
+    across_pages = across_pages || first / page != (first + n - 1) / page;
+    partly_new_page =
+        partly_new_page ||
+        ((first + n) % page != 0 && (first % page == 0 || first / page != (first + n - 1) / page));
+  }
+  [[nodiscard]] bool all() const {
+    return new_page && begun_page && across_pages && partly_new_page && nothing;
+  }
+};
+
+BOOST_AUTO_TEST_CASE(gathered_lists_reach_what_they_are_for) {
+  std::set<std::pair<spec::format_id, int>> covered;
+  for (const test_case& c : listed_cases()) {
+    if (!c.id.starts_with("gather_quantize/")) continue;
+    const workload w = c.build(1);
+    covered.emplace(w.format, w.head_dim);
+    const auto heads = static_cast<std::size_t>(w.heads());
+    written_ranges ranges;
+    std::vector<std::int64_t> tokens(heads);
+    bool from_another_row = false, repeats = false;
+    for (const event& e : w.events) {
+      BOOST_TEST_REQUIRE(e.gather.size() == heads * static_cast<std::size_t>(w.list_capacity));
+      for (std::size_t h = 0; h < heads; ++h) {
+        ranges.add(tokens[h], e.quantize[h]);
+        tokens[h] += e.quantize[h];
+        std::set<std::int32_t> rows;
+        for (int i = 0; i < w.list_capacity; ++i) {
+          const std::int32_t row =
+              e.gather[h * static_cast<std::size_t>(w.list_capacity) + static_cast<std::size_t>(i)];
+          BOOST_TEST((i < e.quantize[h] ? row >= 0 && row < w.source_tokens : row == -1), c.id);
+          from_another_row = from_another_row || (row >= 0 && row != i);
+          if (row >= 0 && !rows.insert(row).second) repeats = true;
+        }
+      }
+    }
+    BOOST_TEST(ranges.all(), c.id);
+    BOOST_TEST(from_another_row, c.id);
+    BOOST_TEST((repeats || c.id.find("repeated") == std::string::npos), c.id);
+  }
+  BOOST_TEST(covered.size() == spec::kv_formats.size() * 2);
+}
+
+BOOST_AUTO_TEST_CASE(demoted_lists_reach_what_they_are_for) {
+  int cases = 0;
+  for (const test_case& c : listed_cases()) {
+    if (!c.id.starts_with("demote/")) continue;
+    ++cases;
+    const workload w = c.build(1);
+    const auto heads = static_cast<std::size_t>(w.heads());
+    written_ranges ranges;
+    std::vector<std::int32_t> tokens(heads);
+    bool slot_0_replaced = false, replaced_inside = false;
+    for (const event& e : w.events) {
+      for (std::size_t h = 0; h < e.demote.num_tokens.size(); ++h) {
+        const std::int32_t n = e.demote.num_tokens[h];
+        if (e.demote.replace_from.empty()) {
+          ranges.add(tokens[h], n);
+          tokens[h] += n;
+          continue;
+        }
+        const std::int32_t first = e.demote.replace_from[h];
+        BOOST_TEST(first + n <= tokens[h], c.id);
+        // Then another token of the page shows whether the page was cleared.
+        const std::int32_t last_page = (first + n - 1) / spec::tokens_per_page;
+        slot_0_replaced = slot_0_replaced ||
+                          (first / spec::tokens_per_page != last_page && first + n < tokens[h]);
+        replaced_inside = replaced_inside || (n > 0 && first % spec::tokens_per_page != 0);
+      }
+    }
+    BOOST_TEST(ranges.all(), c.id);
+    BOOST_TEST(slot_0_replaced, c.id);
+    BOOST_TEST(replaced_inside, c.id);
+  }
+  BOOST_TEST(cases == 6);
 }
 
 }  // namespace kvproof::verify

@@ -1,0 +1,34 @@
+// The reference's pages of all (sequence, KV head) caches of one format, in one pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "reference/spec/kv_format.hpp"
+
+namespace kvproof::verify {
+
+struct paged_cache {
+  // Without a token. Page ids stand in an order drawn from (seed, name); the pool has some pages
+  // more, which nobody owns. max_pages 0: no pool.
+  paged_cache(spec::format_id cache_format, int cache_head_dim, std::int64_t heads,
+              int max_pages_of_head, std::uint64_t seed, std::string_view name);
+
+  [[nodiscard]] std::span<std::byte> page(std::int64_t head, std::int64_t index);
+  [[nodiscard]] std::span<const std::byte> page(std::int64_t head, std::int64_t index) const;
+  // All pages of a head, in token order.
+  [[nodiscard]] std::vector<std::span<std::byte>> pages_of(std::int64_t head);
+
+  spec::format_id format;
+  int head_dim;
+  int max_pages;
+  std::int64_t page_bytes;
+  std::vector<std::byte> pool;           // [num_pages][page_bytes]
+  std::vector<std::int32_t> table;       // [head][max_pages], page ids
+  std::vector<std::int32_t> num_tokens;  // [head]
+};
+
+}  // namespace kvproof::verify
