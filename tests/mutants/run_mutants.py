@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the mutants of one role through `kvproof verify --kernel` and checks that each gets its verdict.
 
-    run_mutants.py decode|quantize --kvproof build/default/bin/kvproof --ptx build/default/gpu/kernels
+    run_mutants.py decode|quantize|gather_quantize|demote --kvproof build/default/bin/kvproof --ptx build/default/gpu/kernels
                    [--only NAME] [--keep FOLDER] [--jobs N]
 
 Before the mutants, every kernel and case they use runs with the unmutated PTX on the same path and must pass.
@@ -23,6 +23,8 @@ import mutant as definitions  # noqa: E402
 import ptx  # noqa: E402
 
 TIMEOUT_S = 120
+PARAMS = {"decode": "decode_params", "quantize": "quantize_params", "gather_quantize": "quantize_params",
+          "demote": "demote_params"}  # the parameter struct of a role's kernels
 
 
 class Modules:
@@ -31,7 +33,7 @@ class Modules:
     def __init__(self, folder, params_header):
         self.texts = {p.name: p.read_text() for p in sorted(pathlib.Path(folder).glob("*.ptx"))}
         header = pathlib.Path(params_header).read_text()
-        self.fields = {role: ptx.read_fields(header, f"{role}_params") for role in ("decode", "quantize")}
+        self.fields = {role: ptx.read_fields(header, struct) for role, struct in PARAMS.items()}
 
     def kernel(self, role, target):
         """A fresh copy to edit."""
@@ -141,7 +143,7 @@ def run_all(arguments, modules, mutants, out=print):
 def parse(argv):
     root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("role", choices=["decode", "quantize"])
+    parser.add_argument("role", choices=list(PARAMS))
     parser.add_argument("--kvproof", required=True, help="the built command")
     parser.add_argument("--ptx", required=True, help="folder of the built PTX files")
     parser.add_argument("--params", default=str(root / "gpu/kernels/kernel_params.hpp"))
