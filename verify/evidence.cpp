@@ -160,19 +160,33 @@ void write_evidence(const std::filesystem::path& file, std::span<const kernel_ev
   replace_file(file, text);
 }
 
-std::vector<built_kernel> built_kernels() {
+namespace {
+
+template <typename Predicate>
+std::vector<built_kernel> kernels_where(Predicate wanted) {
   std::vector<std::string> hash_of_module;
   for (const gpu::kernel_module& m : gpu::kernel_modules())
     hash_of_module.push_back(sha256_hex(m.ptx));
   std::vector<built_kernel> built;
   for (const gpu::kernel_entry& k : gpu::kernel_entries()) {
-    // No case of verify runs these yet; tests/gpu/launch compares them with the reference.
-    if (k.role == gpu::kernel_role::demote || k.role == gpu::kernel_role::gather_quantize ||
-        k.role == gpu::kernel_role::score_update)
-      continue;
-    built.push_back({std::string(k.entry), hash_of_module[k.module]});
+    if (wanted(k)) built.push_back({std::string(k.entry), hash_of_module[k.module]});
   }
   return built;
+}
+
+}  // namespace
+
+std::vector<built_kernel> built_kernels() {
+  return kernels_where([](const gpu::kernel_entry&) { return true; });
+}
+
+std::vector<built_kernel> kernels_to_confirm() {
+  return kernels_where([](const gpu::kernel_entry& k) {
+    // No run on hardware has recorded gather_quantize and demote yet; no case of verify runs
+    // score_update. tests/gpu/launch compares all three with the reference.
+    return k.role != gpu::kernel_role::gather_quantize && k.role != gpu::kernel_role::demote &&
+           k.role != gpu::kernel_role::score_update;
+  });
 }
 
 std::vector<std::string> unconfirmed_kernels(std::span<const built_kernel> built,

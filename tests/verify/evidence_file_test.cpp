@@ -154,4 +154,13 @@ BOOST_AUTO_TEST_CASE(a_kernel_of_a_case_that_did_not_pass_is_not_confirmed) {
   BOOST_TEST(lines[1].compared == 20);
 }
 
+BOOST_AUTO_TEST_CASE(whatever_kernel_ran_is_recorded) {
+  case_result all;
+  all.compared = 10;
+  for (const built_kernel& k : built_kernels()) all.entries.push_back(k.entry);
+  const std::vector<kernel_evidence> lines = evidence_of(std::span(&all, 1), run_facts{});
+  BOOST_TEST(lines.size() == all.entries.size());
+  BOOST_TEST(kernels_to_confirm().size() <= all.entries.size());
+}
+
 }  // namespace kvproof::verify
