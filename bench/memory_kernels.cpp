@@ -4,8 +4,8 @@
 #include <span>
 
 extern "C" {
-extern const char kvproof_bench_ptx[], kvproof_bench_ptx_end[];
-extern const char kvproof_bench_cubin[], kvproof_bench_cubin_end[];
+extern const char kvproof_bench_memory_kernels_ptx[], kvproof_bench_memory_kernels_ptx_end[];
+extern const char kvproof_bench_memory_kernels_cubin[], kvproof_bench_memory_kernels_cubin_end[];
 }
 
 namespace kvproof::bench {
@@ -26,8 +26,11 @@ void launch(gpu::device& dev, std::string_view entry, const Params& params) {
 const gpu::kernel_module& memory_kernels() {
   static const gpu::kernel_module module{
       "memory_kernels",
-      {kvproof_bench_ptx, static_cast<std::size_t>(kvproof_bench_ptx_end - kvproof_bench_ptx)},
-      std::as_bytes(std::span(kvproof_bench_cubin, kvproof_bench_cubin_end)),
+      {kvproof_bench_memory_kernels_ptx,
+       static_cast<std::size_t>(kvproof_bench_memory_kernels_ptx_end -
+                                kvproof_bench_memory_kernels_ptx)},
+      std::as_bytes(
+          std::span(kvproof_bench_memory_kernels_cubin, kvproof_bench_memory_kernels_cubin_end)),
       true};
   return module;
 }

@@ -1,4 +1,4 @@
-# Finds nvcc and the ptxas beside it: KVPROOF_NVCC and KVPROOF_PTXAS.
+# Finds nvcc and the ptxas beside it: KVPROOF_NVCC and KVPROOF_PTXAS. Defines kvproof_embed_kernels().
 # Order: -DKVPROOF_NVCC, $CUDACXX (a file), $CUDA_HOME/bin, PATH, /usr/local/cuda/bin.
 # Other releases make other PTX, which no hardware has confirmed, hence the strict version.
 file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/cuda_requirements.txt kvproof_nvcc_required REGEX "^nvidia-cuda-nvcc==")
@@ -53,3 +53,35 @@ if(NOT kvproof_ptxas_version STREQUAL kvproof_nvcc_version)
   message(FATAL_ERROR "${kvproof_ptxas_refused} is version '${kvproof_ptxas_version}', nvcc is ${kvproof_nvcc_version}: "
     "name the ptxas that belongs to ${KVPROOF_NVCC} with -DKVPROOF_PTXAS=FILE")
 endif()
+
+# kvproof_embed_kernels(<target> PREFIX <prefix> MODULES <name>... FLAGS <nvcc flag>...)
+# Each <name>.cu of this folder becomes PTX by nvcc, and that very PTX a cubin by ptxas; <target> holds both between the
+# symbols <prefix>_<name>_ptx and <prefix>_<name>_ptx_end (a zero byte), and the same with cubin. Needs the language ASM.
+function(kvproof_embed_kernels target)
+  cmake_parse_arguments(PARSE_ARGV 1 embed "" "PREFIX" "MODULES;FLAGS")
+  set(assembly "\t.section .rodata\n")
+  set(binaries)
+  foreach(name IN LISTS embed_MODULES)
+    set(ptx ${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx)
+    set(cubin ${CMAKE_CURRENT_BINARY_DIR}/${name}.cubin)
+    add_custom_command(OUTPUT ${ptx}
+      COMMAND ${KVPROOF_NVCC} ${embed_FLAGS} -arch=sm_90a -MD -MF ${ptx}.d
+              -ptx ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cu -o ${ptx}
+      DEPENDS ${name}.cu DEPFILE ${ptx}.d COMMENT "nvcc ${name}.ptx" VERBATIM)
+    add_custom_command(OUTPUT ${cubin}
+      COMMAND ${KVPROOF_PTXAS} -arch=sm_90a -O3 ${ptx} -o ${cubin}
+      DEPENDS ${ptx} COMMENT "ptxas ${name}.cubin" VERBATIM)
+    list(APPEND binaries ${ptx} ${cubin})
+    foreach(kind IN ITEMS ptx cubin)
+      set(symbol ${embed_PREFIX}_${name}_${kind})
+      string(APPEND assembly
+        "\t.balign 64\n\t.globl ${symbol}\n${symbol}:\n\t.incbin \"${${kind}}\"\n"
+        "\t.globl ${symbol}_end\n${symbol}_end:\n\t.byte 0\n")
+    endforeach()
+  endforeach()
+  string(APPEND assembly "\t.section .note.GNU-stack,\"\",@progbits\n")
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/embedded_modules.S)
+  file(CONFIGURE OUTPUT ${source} CONTENT "${assembly}" @ONLY)
+  set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS "${binaries}")
+  target_sources(${target} PRIVATE ${source})
+endfunction()
