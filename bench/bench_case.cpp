@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "bench/splitmix64.hpp"
+
 namespace kvproof::bench {
 namespace {
 
@@ -27,20 +29,13 @@ std::int64_t token_bytes(spec::format_id format, int head_dim) {
 // K and V of one token of one KV head in fp16.
 std::int64_t row_bytes(const bench_case& c) { return std::int64_t{2} * c.model.head_dim * 2; }
 
-std::uint64_t splitmix64(std::uint64_t& state) {
-  std::uint64_t z = state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
 std::vector<std::int64_t> ragged_lengths(const length_range& range, int batch) {
-  std::uint64_t state = 20240229;
+  splitmix64 random(20240229);
   const double octaves =
       std::log2(static_cast<double>(range.longest) / static_cast<double>(range.shortest));
   std::vector<std::int64_t> lengths;
   for (int i = 0; i < batch; ++i) {
-    const double u = static_cast<double>(splitmix64(state) >> 11) * 0x1p-53;
+    const double u = static_cast<double>(random.next() >> 11) * 0x1p-53;
     const double length = static_cast<double>(range.shortest) * std::exp2(u * octaves);
     lengths.push_back(static_cast<std::int64_t>(length) / granularity * granularity);
     if (lengths.back() < range.shortest) lengths.back() += granularity;

@@ -5,28 +5,12 @@
 #include <utility>
 
 #include "bench/memory_kernels.hpp"
+#include "bench/splitmix64.hpp"
 #include "reference/numerics/half.hpp"
 
 namespace kvproof::bench {
-namespace {
-
-class xorshift {
- public:
-  explicit xorshift(std::uint64_t seed) : x_(seed * 0x9e3779b97f4a7c15u + 88172645463325252u) {}
-  std::uint64_t next() {
-    x_ ^= x_ << 13;
-    x_ ^= x_ >> 7;
-    return x_ ^= x_ << 17;
-  }
-
- private:
-  std::uint64_t x_;
-};
-
-}  // namespace
-
 std::vector<reference::half_bits> random_halves(std::int64_t count, std::uint64_t seed) {
-  xorshift random(seed);
+  splitmix64 random(seed);
   std::vector<reference::half_bits> x(static_cast<std::size_t>(count));
   for (reference::half_bits& h : x)
     h = reference::float_to_half(static_cast<float>(random.next() >> 40) * 0x1p-22f - 2.0f);
@@ -46,7 +30,7 @@ sample_pages::sample_pages(const spec::kv_format& format, int head_dim)
 
 void shuffled_ids(std::span<std::int32_t> ids, std::int64_t first, std::uint64_t seed) {
   std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(first));
-  xorshift random(seed);
+  splitmix64 random(seed);
   for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.next() % i]);
 }
 
