@@ -182,10 +182,8 @@ std::vector<built_kernel> built_kernels() {
 
 std::vector<built_kernel> kernels_to_confirm() {
   return kernels_where([](const gpu::kernel_entry& k) {
-    // No run on hardware has recorded gather_quantize and demote yet; no case of verify runs
-    // score_update. tests/gpu/launch compares all three with the reference.
-    return k.role != gpu::kernel_role::gather_quantize && k.role != gpu::kernel_role::demote &&
-           k.role != gpu::kernel_role::score_update;
+    // No case of verify runs score_update; tests/gpu/launch compares it with the reference.
+    return k.role != gpu::kernel_role::score_update;
   });
 }
 
