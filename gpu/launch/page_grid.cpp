@@ -7,11 +7,6 @@
 #include <memory>
 
 namespace kvproof::gpu {
-namespace {
-
-constexpr std::int64_t largest_grid_yz = 65535;
-
-}  // namespace
 
 void launch_page_grid(device& dev, const launch_checks& check, const page_grid& grid,
                       std::span<const std::byte> params, stream* s) {

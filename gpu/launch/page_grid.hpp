@@ -1,5 +1,5 @@
-// What launchers share beside their checks: addresses as parameters, and the launch of kernels that
-// write pages.
+// What launchers share beside their checks: addresses as parameters, the limit of a grid, and the
+// launch of kernels that write pages.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,8 @@ template <typename T>
 T* pointer_to(device_ptr p) {
   return reinterpret_cast<T*>(static_cast<std::uint64_t>(p));
 }
+
+inline constexpr std::int64_t largest_grid_yz = 65535;  // CUDA's limit of a grid's y and z
 
 // A kernel, and ranges of up to max_tokens tokens of every (sequence, KV head) in page tables of
 // max_pages.

@@ -6,20 +6,18 @@
 
 #include "gpu/kernels/kernel_params.hpp"
 #include "gpu/kernels/score_update_shape.hpp"
-#include "gpu/launch/launch_checks.hpp"
 #include "gpu/launch/page_grid.hpp"
 
 namespace kvproof::gpu {
 
-void score_update(device& dev, const score_update_args& a, stream* s) {
-  const launch_checks check("score_update");
+bool check_score_update(const launch_checks& check, const score_update_args& a) {
   check.ratio(a.gqa_ratio);
   check.at_least("batch", a.batch, 0);
   check.at_least("kv_heads", a.kv_heads, 0);
   check.at_least("max_tokens", a.max_tokens, 0);
-  if (a.batch == 0 || a.kv_heads == 0 || a.max_tokens == 0) return;
-  check.at_most("batch", a.batch, 65535);
-  check.at_most("kv_heads", a.kv_heads, 65535);
+  if (a.batch == 0 || a.kv_heads == 0 || a.max_tokens == 0) return false;
+  check.at_most("batch", a.batch, largest_grid_yz);
+  check.at_most("kv_heads", a.kv_heads, largest_grid_yz);
   check.at_most("max_tokens", a.max_tokens, 2147483647);  // num_tokens is 32 bits wide
   check.at_least("score_capacity", a.score_capacity, a.max_tokens);
   check.multiple("score_capacity", a.score_capacity, 4);
@@ -29,6 +27,11 @@ void score_update(device& dev, const score_update_args& a, stream* s) {
   check.pointer("state", a.state, 8);
   check.pointer("num_tokens", a.num_tokens, 4);
   check.pointer("running", a.running, 16);
+  return true;
+}
+
+void score_update(device& dev, const score_update_args& a, stream* s) {
+  if (!check_score_update(launch_checks("score_update"), a)) return;
   score_update_params p{};
   p.scores = pointer_to<const float>(a.scores);
   p.state = pointer_to<const float>(a.state);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "gpu/launch/launch.hpp"
+#include "gpu/launch/launch_checks.hpp"
 
 namespace kvproof::gpu {
 
@@ -27,5 +28,9 @@ struct score_update_args {
 
 // Throws spec::contract_error naming the bad field. batch, kv_heads or max_tokens of 0: no launch.
 void score_update(device& dev, const score_update_args& args, stream* s = nullptr);
+
+// For launchers that contain it: throws as score_update() would, in the name of `check`. False if
+// there is nothing to launch.
+bool check_score_update(const launch_checks& check, const score_update_args& args);
 
 }  // namespace kvproof::gpu

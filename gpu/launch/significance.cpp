@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "gpu/launch/launch_checks.hpp"
 #include "gpu/launch/score_update.hpp"
 
 namespace kvproof::gpu {
@@ -41,32 +40,30 @@ void decode_with_significance(device& dev, const significance_args& a, stream* s
   check.at_least("batch", a.decode.batch, 0);
   check.at_least("kv_heads", a.decode.kv_heads, 0);
   if (a.decode.batch == 0 || a.decode.kv_heads == 0) return;
-  check.pointer("scores", a.decode.scores, 16);
-  check.pointer("num_tokens", a.num_tokens, 4);
-  check.pointer("running", a.running, 16);
   check.at_least("max_tokens", a.max_tokens, a.decode.max_quantized);
-  check.at_least("score_capacity", a.decode.score_capacity, a.max_tokens);
-  check.multiple("score_capacity", a.decode.score_capacity, 4);
-  check.at_least("running_capacity", a.running_capacity, a.max_tokens);
-  check.multiple("running_capacity", a.running_capacity, 4);
   const int largest = std::min(a.slice, a.decode.batch);
+  score_update_args update{};
+  update.batch = largest;
+  update.kv_heads = a.decode.kv_heads;
+  update.gqa_ratio = a.decode.gqa_ratio;
+  update.max_tokens = a.max_tokens;
+  update.scores = a.decode.scores;
+  update.score_capacity = a.decode.score_capacity;
+  update.state = a.decode.state;
+  update.num_tokens = a.num_tokens;
+  update.running = a.running;
+  update.running_capacity = a.running_capacity;
+  check_score_update(check, update);  // now: decode() checks its own before its first launch
   for (int first = 0; first < a.decode.batch; first += largest) {
     const decode_args d =
         slice_of(a.decode, first, std::min(largest, a.decode.batch - first), largest);
     decode(dev, d, s);
     const std::int64_t heads = std::int64_t{first} * a.decode.kv_heads;
-    score_update_args u{};
-    u.batch = d.batch;
-    u.kv_heads = d.kv_heads;
-    u.gqa_ratio = d.gqa_ratio;
-    u.max_tokens = a.max_tokens;
-    u.scores = d.scores;
-    u.score_capacity = d.score_capacity;
-    u.state = d.state;
-    u.num_tokens = a.num_tokens + heads * 4;
-    u.running = a.running + heads * a.running_capacity * 4;
-    u.running_capacity = a.running_capacity;
-    score_update(dev, u, s);
+    update.batch = d.batch;
+    update.state = d.state;
+    update.num_tokens = a.num_tokens + heads * 4;
+    update.running = a.running + heads * a.running_capacity * 4;
+    score_update(dev, update, s);
   }
 }
 

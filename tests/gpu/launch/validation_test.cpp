@@ -331,21 +331,29 @@ BOOST_AUTO_TEST_CASE(score_update_refuses) {
 
 BOOST_AUTO_TEST_CASE(significance_refuses) {
   using args = significance_args;
-  check_refused<args>(good_significance(),
-                      {
-                          {"decode_with_significance: slice is 0", [](args& a) { a.slice = 0; }},
-                          {"batch is -1", [](args& a) { a.decode.batch = -1; }},
-                          {"scores is null", [](args& a) { a.decode.scores = {}; }},
-                          {"num_tokens is null", [](args& a) { a.num_tokens = {}; }},
-                          {"running is 0x300008", [](args& a) { a.running = at(0x300008); }},
-                          {"max_tokens is 0", [](args& a) { a.max_tokens = 0; }},
-                          {"score_capacity is ", [](args& a) { a.decode.score_capacity -= 4; }},
-                          {"score_capacity is ", [](args& a) { a.decode.score_capacity += 2; }},
-                          {"running_capacity is ", [](args& a) { a.running_capacity -= 4; }},
-                          {"running_capacity is ", [](args& a) { a.running_capacity += 1; }},
-                          {"decode: head_dim 32", [](args& a) { a.decode.head_dim = 32; }},
-                      },
-                      decode_with_significance);
+  check_refused<args>(
+      good_significance(),
+      {
+          {"decode_with_significance: slice is 0", [](args& a) { a.slice = 0; }},
+          {"batch is -1", [](args& a) { a.decode.batch = -1; }},
+          {"scores is null", [](args& a) { a.decode.scores = {}; }},
+          {"num_tokens is null", [](args& a) { a.num_tokens = {}; }},
+          {"running is 0x300008", [](args& a) { a.running = at(0x300008); }},
+          {"max_tokens is 0", [](args& a) { a.max_tokens = 0; }},
+          {"score_capacity is ", [](args& a) { a.decode.score_capacity -= 4; }},
+          {"score_capacity is ", [](args& a) { a.decode.score_capacity += 2; }},
+          {"running_capacity is ", [](args& a) { a.running_capacity -= 4; }},
+          {"running_capacity is ", [](args& a) { a.running_capacity += 1; }},
+          {"decode: head_dim 32", [](args& a) { a.decode.head_dim = 32; }},
+          // Limits of the score update, which comes behind a launch of decode.
+          {"kv_heads is 65536, must be at most 65535", [](args& a) { a.decode.kv_heads = 65536; }},
+          {"max_tokens is 2147483648, must be at most 2147483647",
+           [](args& a) {
+             a.max_tokens = 2147483648;
+             a.decode.score_capacity = a.running_capacity = a.max_tokens;
+           }},
+      },
+      decode_with_significance);
 }
 
 BOOST_AUTO_TEST_CASE(slices_take_the_batch_apart) {
