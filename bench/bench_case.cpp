@@ -94,40 +94,32 @@ std::string bench_case::name() const {
 
 std::vector<bench_case> gpu_cases() {
   std::vector<bench_case> cases;
-  const auto add_matrix = [&](operation op, const spec::kv_format& format, bool scores) {
+  const auto add_matrix = [&](operation op, spec::format_id format, bool scores = false,
+                              bool significance = false) {
     for (const model_shape& model : models) {
       for (const int batch : {1, 8, 64}) {
         for (const std::int64_t tokens : {4096, 16384, 65536}) {
-          bench_case c{op, format.id, model, batch};
+          bench_case c{op, format, model, batch};
           c.tokens = tokens;
           c.scores = scores;
+          c.significance = significance;
           cases.push_back(c);
         }
       }
     }
   };
   for (const spec::kv_format& format : spec::kv_formats) {
-    for (const bool scores : {false, true}) add_matrix(operation::decode, format, scores);
+    for (const bool scores : {false, true}) add_matrix(operation::decode, format.id, scores);
     for (const length_mix mix : {length_mix::ragged, length_mix::equal})
       cases.push_back({operation::decode, format.id, models[0], 64, mix});
   }
-  for (const spec::format_id format : {spec::format_id::k8v4, spec::format_id::k4v2}) {
-    for (const int batch : {1, 8, 64}) {
-      for (const std::int64_t tokens : {4096, 16384, 65536}) {
-        for (const model_shape& model : models) {
-          bench_case c{operation::decode, format, model, batch};
-          c.tokens = tokens;
-          c.significance = true;
-          cases.push_back(c);
-        }
-      }
-    }
-  }
+  for (const spec::format_id format : {spec::format_id::k8v4, spec::format_id::k4v2})
+    add_matrix(operation::decode, format, false, true);
   for (const operation op : {operation::quantize_pack, operation::gather_quantize}) {
-    for (const spec::kv_format& format : spec::kv_formats) add_matrix(op, format, false);
+    for (const spec::kv_format& format : spec::kv_formats) add_matrix(op, format.id);
   }
   for (const operation op : {operation::demote, operation::score_update})
-    add_matrix(op, spec::format_of(spec::format_id::k8v4), false);
+    add_matrix(op, spec::format_id::k8v4);
   return cases;
 }
 

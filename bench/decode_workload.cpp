@@ -1,7 +1,6 @@
 // Decode attention on pages made by the reference once and repeated; page ids shuffled. Checked:
 // out, state, scores or running significance of all query heads of some KV heads.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <set>
 
@@ -10,8 +9,6 @@
 #include "gpu/launch/launch.hpp"
 #include "gpu/launch/significance.hpp"
 #include "reference/attention/decode_attention.hpp"
-#include "reference/attention/score_update.hpp"
-#include "verify/compare.hpp"
 
 namespace kvproof::bench {
 namespace {
@@ -103,13 +100,11 @@ class decode_workload final : public workload {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       std::string found = difference(copy, heads[i], expected[i]);
       if (found.empty() && case_.significance) {
-        std::vector<float> running(static_cast<std::size_t>(length_of(heads[i])), 0.0f);
-        for (int k = 0; k < updates_[static_cast<std::size_t>(copy)]; ++k) {
-          reference::update_scores({case_.model.gqa_ratio(), expected[i].scores, expected[i].state},
-                                   running);
-        }
-        found = difference("running", heads[i], {{"token", length_of(heads[i])}}, running,
-                           running_of(copy) + heads[i] * longest_ * 4);
+        found = float_difference(
+            dev_, heads[i], "running", {{"token", length_of(heads[i])}},
+            running_after(updates_[static_cast<std::size_t>(copy)],
+                          {case_.model.gqa_ratio(), expected[i].scores, expected[i].state}),
+            running_of(copy) + heads[i] * longest_ * 4);
       }
       if (!found.empty()) return found;
     }
@@ -185,29 +180,17 @@ class decode_workload final : public workload {
                                        const reference::decode_output& expected) const {
     const std::int64_t ratio = case_.model.gqa_ratio(), head_dim = case_.model.head_dim;
     const verify::axis q_head{"q_head", ratio};
-    std::string found = difference("out", head, {q_head, {"channel", head_dim}}, expected.out,
-                                   out_.get() + head * ratio * head_dim * 4);
+    std::string found = float_difference(dev_, head, "out", {q_head, {"channel", head_dim}},
+                                         expected.out, out_.get() + head * ratio * head_dim * 4);
     if (found.empty()) {
-      found = difference("state", head, {q_head, {"m_or_l", 2}}, expected.state,
-                         state_.get() + head * ratio * 2 * 4);
+      found = float_difference(dev_, head, "state", {q_head, {"m_or_l", 2}}, expected.state,
+                               state_.get() + head * ratio * 2 * 4);
     }
     if (found.empty() && case_.scores) {
-      found = difference("scores", head, {{"token", length_of(head)}, q_head}, expected.scores,
-                         scores_of(copy) + head * longest_ * ratio * 4);
+      found = float_difference(dev_, head, "scores", {{"token", length_of(head)}, q_head},
+                               expected.scores, scores_of(copy) + head * longest_ * ratio * 4);
     }
     return found;
-  }
-
-  [[nodiscard]] std::string difference(const std::string& what, std::int64_t head,
-                                       const std::vector<verify::axis>& axes,
-                                       const std::vector<float>& expected,
-                                       gpu::device_ptr at) const {
-    std::vector<std::uint32_t> bits;
-    for (const float x : expected) bits.push_back(std::bit_cast<std::uint32_t>(x));
-    const verify::comparison result =
-        verify::compare_floats("kv_head " + std::to_string(head) + " of the batch, " + what, axes,
-                               bits, downloaded<std::uint32_t>(dev_, at, std::ssize(bits)));
-    return result.mismatch ? result.mismatch->first : "";
   }
 
   gpu::device& dev_;

@@ -1,6 +1,7 @@
 // See device_data.hpp.
 #include "bench/device_data.hpp"
 
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "reference/numerics/half.hpp"
 
 namespace kvproof::bench {
+
 std::vector<reference::half_bits> random_halves(std::int64_t count, std::uint64_t seed) {
   splitmix64 random(seed);
   std::vector<reference::half_bits> x(static_cast<std::size_t>(count));
@@ -43,6 +45,23 @@ gpu::device_buffer repeated(gpu::device& dev, std::span<const std::byte> pattern
                  std::ssize(pattern) / 16, size_bytes / 16});
   dev.synchronize();
   return buffer;
+}
+
+std::string float_difference(gpu::device& dev, std::int64_t kv_head, const std::string& what,
+                             const std::vector<verify::axis>& axes,
+                             const std::vector<float>& expected, gpu::device_ptr at) {
+  std::vector<std::uint32_t> bits;
+  for (const float x : expected) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  const verify::comparison result =
+      verify::compare_floats("kv_head " + std::to_string(kv_head) + " of the batch, " + what, axes,
+                             bits, downloaded<std::uint32_t>(dev, at, std::ssize(bits)));
+  return result.mismatch ? result.mismatch->first : "";
+}
+
+std::vector<float> running_after(int updates, const reference::score_update_input& head) {
+  std::vector<float> running(head.scores.size() / static_cast<std::size_t>(head.gqa_ratio), 0.0f);
+  for (int k = 0; k < updates; ++k) reference::update_scores(head, running);
+  return running;
 }
 
 }  // namespace kvproof::bench

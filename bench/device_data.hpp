@@ -1,14 +1,18 @@
-// Data in device memory: seeded values, pages made by the reference, page tables.
+// Data in device memory: seeded values, pages made by the reference, page tables; and its
+// comparison with what the reference says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gpu/device/device.hpp"
+#include "reference/attention/score_update.hpp"
 #include "reference/formats/page_codec.hpp"
 #include "reference/spec/kv_format.hpp"
+#include "verify/compare.hpp"
 
 namespace kvproof::bench {
 
@@ -56,5 +60,15 @@ template <typename T>
 // A buffer of size_bytes that holds `pattern` again and again; both are multiples of 16 bytes.
 [[nodiscard]] gpu::device_buffer repeated(gpu::device& dev, std::span<const std::byte> pattern,
                                           std::int64_t size_bytes);
+
+// Compares floats of one KV head on the device, `what`, as bits. Empty when equal.
+[[nodiscard]] std::string float_difference(gpu::device& dev, std::int64_t kv_head,
+                                           const std::string& what,
+                                           const std::vector<verify::axis>& axes,
+                                           const std::vector<float>& expected, gpu::device_ptr at);
+
+// Running significance after `updates` score updates of a head from 0, each with these logits.
+[[nodiscard]] std::vector<float> running_after(int updates,
+                                               const reference::score_update_input& head);
 
 }  // namespace kvproof::bench

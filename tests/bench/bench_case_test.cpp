@@ -33,7 +33,8 @@ BOOST_AUTO_TEST_CASE(names_are_unique_and_the_matrix_is_whole) {
   const std::vector<bench_case> cases = gpu_cases();
   const std::set<std::string> names = names_of(cases);
   BOOST_TEST(names.size() == cases.size());
-  // (decode with and without scores, quantize, gather) x 3 formats, demote; 4 models x 3 x 3.
+  // (decode with and without scores, quantize, gather) x 3 formats, demote, score update; 4 models
+  // x 3 x 3. Decode with significance: 2 formats.
   BOOST_TEST(cases.size() == (4 * 3 + 2) * 36 + 6 + 72);
   for (const char* name :
        {"decode/k4v2/llama3-8b/batch:64/tokens:16384",
