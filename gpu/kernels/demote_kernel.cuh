@@ -4,8 +4,7 @@
 // K and V: 16 tokens at head_dim 128, 32 at 64. Both layouts give a lane the same (token, channel)
 // positions, so a lane loads the 4-byte (K) and 8-byte (V) words that hold its codes, for any
 // list of tokens; neighbours in the list hit the same sectors. Codes are narrowed two or four at a
-// time in a register: 5 instructions a code all told, of 8 issue slots at
-// 4.5 TB/s.
+// time in a register. Memory binds (gpu/README.md).
 #pragma once
 
 #include "gpu/kernels/quantize_kernel.cuh"
