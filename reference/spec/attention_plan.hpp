@@ -10,21 +10,18 @@
 namespace kvproof::spec {
 
 inline constexpr int strands_per_split = 4;  // independent online softmaxes, merged ascending
-inline constexpr int tokens_per_block = 64;  // quantized part: one softmax update, one page
-inline constexpr int tokens_per_recent_block = 32;  // fp16 part: one softmax update
+// One softmax update: a page of a quantized part, or as many tokens of the fp16 part.
+inline constexpr int tokens_per_recent_block = 32;
 
-struct attention_plan {
-  std::int64_t num_quantized;  // tokens in pages, positions [0, num_quantized)
-  std::int64_t num_recent;     // fp16 tokens, positions [num_quantized, num_quantized + num_recent)
-  std::int64_t tokens_per_split;  // of the quantized part: 1024 up to 8192 tokens, 2048 beyond
-  std::int64_t num_splits;        // of the quantized part; the recent part is one more, merged last
+// How one quantized part of a cache is cut. The recent part is one more split.
+struct split_plan {
+  std::int64_t tokens_per_split;  // 1024 up to 8192 tokens, 2048 beyond
+  std::int64_t num_splits;
 };
 
-[[nodiscard]] constexpr attention_plan plan_attention(std::int64_t num_quantized,
-                                                      std::int64_t num_recent) {
-  const std::int64_t tokens_per_split = num_quantized <= 8192 ? 1024 : 2048;
-  return {num_quantized, num_recent, tokens_per_split,
-          (num_quantized + tokens_per_split - 1) / tokens_per_split};
+[[nodiscard]] constexpr split_plan plan_splits(std::int64_t num_tokens) {
+  const std::int64_t tokens_per_split = num_tokens <= 8192 ? 1024 : 2048;
+  return {tokens_per_split, (num_tokens + tokens_per_split - 1) / tokens_per_split};
 }
 
 }  // namespace kvproof::spec
