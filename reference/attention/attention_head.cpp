@@ -30,33 +30,58 @@ std::vector<fixed_point_query> fixed_point_queries(const decode_input& input) {
   return rows;
 }
 
-half_matrix scaled_query_operand(const half_matrix& q, const spec::kv_format& format,
-                                 int head_dim) {
+// [head_dim][8]: value(channel, query, eK - E), of formats with scales per group of 16.
+template <typename Value>
+half_matrix group16_operand(const decode_input& input, const Value& value) {
+  const spec::kv_format& format = spec::format_of(input.format);
   if (format.scales != spec::scale_layout::group16) return {0, query_columns};
-  half_matrix scaled = q;
-  for (int channel = 0; channel < head_dim; ++channel) {
-    const int exponent = operand_exponent(format, head_dim, kv_side::key, channel / 16);
-    const float factor = std::ldexp(1.0f, exponent - key_exponent);
+  half_matrix operand(input.head_dim, query_columns);
+  for (int channel = 0; channel < input.head_dim; ++channel) {
+    const int exponent =
+        operand_exponent(format, input.head_dim, kv_side::key, channel / 16) - key_exponent;
     for (int g = 0; g < query_columns; ++g) {
-      scaled.at(channel, g) = float_to_half(half_to_float(q.at(channel, g)) * factor);
+      operand.at(channel, g) = float_to_half(value(channel, g, exponent));
     }
   }
-  return scaled;
+  return operand;
+}
+
+half_matrix scaled_query_operand(const decode_input& input, const half_matrix& q) {
+  return group16_operand(input, [&](int channel, int g, int exponent) {
+    return std::ldexp(half_to_float(q.at(channel, g)), exponent);
+  });
+}
+
+half_matrix mid_unit_operand(const decode_input& input) {
+  return group16_operand(input, [](int, int, int exponent) { return std::ldexp(1.5f, -exponent); });
+}
+
+std::vector<quantized_part> quantized_parts(const decode_input& input) {
+  const auto part = [&](spec::format_id id, std::int64_t first, std::int64_t n, const auto& pages) {
+    return quantized_part{
+        spec::format_of(id), layout_of(id, input.head_dim), input.head_dim, first, n, pages};
+  };
+  std::vector<quantized_part> parts = {part(input.format, 0, input.num_quantized, input.pages)};
+  if (input.num_low > 0) {
+    parts.push_back(
+        part(spec::format_id::k4v2, input.num_quantized, input.num_low, input.low_pages));
+  }
+  return parts;
 }
 
 }  // namespace
 
 attention_head::attention_head(const decode_input& decode, architecture mma_model)
     : input(decode),
-      format(spec::format_of(decode.format)),
-      layout(layout_of(decode.format, decode.head_dim)),
+      quantized(quantized_parts(decode)),
       arch(mma_model),
       head_dim(decode.head_dim),
       num_queries(decode.gqa_ratio),
       c(static_cast<float>(double{decode.softmax_scale} * std::numbers::log2e)),
       q(query_operand(decode)),
       fixed_point(fixed_point_queries(decode)),
-      q_prime(scaled_query_operand(q, format, head_dim)) {}
+      q_prime(scaled_query_operand(decode, q)),
+      mid_units(mid_unit_operand(decode)) {}
 
 void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
                architecture arch) {
@@ -65,19 +90,20 @@ void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& 
              b.values, arch);
 }
 
-std::vector<std::int16_t> key_codes(const attention_head& head, std::span<const std::byte> page) {
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(spec::tokens_per_page) * head.head_dim);
-  head.layout.read_codes(kv_side::key, page, codes);
+std::vector<std::int16_t> key_codes(const quantized_part& part, std::span<const std::byte> page) {
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(part.format.tokens_per_page) *
+                                  part.head_dim);
+  part.layout.read_codes(kv_side::key, page, codes);
   return {codes.begin(), codes.end()};
 }
 
-half_matrix key_operand(const attention_head& head, std::span<const std::byte> page) {
-  half_matrix operand(spec::tokens_per_page, head.head_dim);
+half_matrix key_operand(const quantized_part& part, std::span<const std::byte> page) {
+  half_matrix operand(part.format.tokens_per_page, part.head_dim);
   std::vector<std::uint8_t> codes(operand.values.size());
-  head.layout.read_codes(kv_side::key, page, codes);
+  part.layout.read_codes(kv_side::key, page, codes);
   for (std::size_t first = 0; first < codes.size(); first += 16) {
-    const int group = static_cast<int>(first % head.head_dim / 16);
-    const int shift = operand_shift(head.format, head.head_dim, kv_side::key, group);
+    const int group = static_cast<int>(first % part.head_dim / 16);
+    const int shift = operand_shift(part.format, part.head_dim, kv_side::key, group);
     for (std::size_t i = first; i < first + 16; ++i) {
       operand.values[i] = static_cast<half_bits>(codes[i] << shift);
     }
@@ -85,14 +111,14 @@ half_matrix key_operand(const attention_head& head, std::span<const std::byte> p
   return operand;
 }
 
-half_matrix value_operand(const attention_head& head, std::span<const std::byte> page) {
-  half_matrix operand(head.head_dim, spec::tokens_per_page);
+half_matrix value_operand(const quantized_part& part, std::span<const std::byte> page) {
+  half_matrix operand(part.head_dim, part.format.tokens_per_page);
   std::vector<std::uint8_t> codes(operand.values.size());
-  head.layout.read_codes_transposed(kv_side::value, page, codes);
-  constexpr std::size_t group_size = 16 * spec::tokens_per_page;
+  part.layout.read_codes_transposed(kv_side::value, page, codes);
+  const auto group_size = static_cast<std::size_t>(16 * part.format.tokens_per_page);
   for (std::size_t first = 0; first < codes.size(); first += group_size) {
     const int group = static_cast<int>(first / group_size);
-    const int shift = operand_shift(head.format, head.head_dim, kv_side::value, group);
+    const int shift = operand_shift(part.format, part.head_dim, kv_side::value, group);
     for (std::size_t i = first; i < first + group_size; ++i) {
       operand.values[i] = static_cast<half_bits>(codes[i] << shift);
     }

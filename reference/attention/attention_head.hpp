@@ -1,6 +1,6 @@
 // What stays the same while decode attention walks over the cache of one KV head: queries as MMA
-// operands or in fixed point, constants, page layout. decode_attention.md, introduction and
-// section 1.
+// operands or in fixed point, constants, and for each quantized part its format and page layout.
+// decode_attention.md, introduction and section 1.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,21 @@ struct half_matrix {
   std::vector<half_bits> values;
 };
 
+// Tokens of one format in pages; positions of the cache from first_position on.
+struct quantized_part {
+  const spec::kv_format& format;
+  const page_layout& layout;
+  int head_dim;
+  std::int64_t first_position;
+  std::int64_t num_tokens;
+  std::span<const std::span<const std::byte>> pages;
+};
+
 struct attention_head {
   attention_head(const decode_input& decode, architecture mma_model);
 
   const decode_input& input;
-  const spec::kv_format& format;
-  const page_layout& layout;
+  std::vector<quantized_part> quantized;  // ascending positions; two with two tiers
   architecture arch;
   int head_dim;
   int num_queries;  // G
@@ -42,21 +51,22 @@ struct attention_head {
   // Formats with per-token scales; empty otherwise.
   std::vector<fixed_point_query> fixed_point;  // [G]
   // Formats with scales per group of 16; empty otherwise.
-  half_matrix q_prime;  // [head_dim][8]: rn16(q * 2^(eK(j) - E))
+  half_matrix q_prime;    // [head_dim][8]: rn16(q * 2^(eK(j) - E))
+  half_matrix mid_units;  // [head_dim][8]: 1.5 * 2^(E - eK(j)), what sb multiplies b by
 };
 
 // c[m][.] = MMA chain over k16 steps, ascending, from the given c: a is [M][K], b is [K][8].
 void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
                architecture arch);
 
-// The key codes of a page as they are, [64][head_dim].
-[[nodiscard]] std::vector<std::int16_t> key_codes(const attention_head& head,
+// The key codes of a page as they are, [tokens_per_page][head_dim].
+[[nodiscard]] std::vector<std::int16_t> key_codes(const quantized_part& part,
                                                   std::span<const std::byte> page);
 
-// The codes of a page as operand: K^ [64][head_dim], of 2-bit keys, and V^ transposed,
-// [head_dim][64].
-[[nodiscard]] half_matrix key_operand(const attention_head& head, std::span<const std::byte> page);
-[[nodiscard]] half_matrix value_operand(const attention_head& head,
+// The codes of a page as operand: K^ [tokens_per_page][head_dim], of 2-bit keys, and V^ transposed,
+// [head_dim][tokens_per_page].
+[[nodiscard]] half_matrix key_operand(const quantized_part& part, std::span<const std::byte> page);
+[[nodiscard]] half_matrix value_operand(const quantized_part& part,
                                         std::span<const std::byte> page);
 
 }  // namespace kvproof::reference

@@ -22,6 +22,23 @@ void require(bool holds, std::string_view what) {
   if (!holds) throw spec::contract_error(fmt::format("decode_attention: {}", what));
 }
 
+void check_pages(const spec::kv_format& format, int head_dim, std::int64_t num_tokens,
+                 std::span<const std::span<const std::byte>> pages) {
+  require(num_tokens >= 0 && num_tokens % format.token_granularity == 0,
+          fmt::format("{} quantized tokens; {} needs a non-negative multiple of {}", num_tokens,
+                      format.name, format.token_granularity));
+  const std::int64_t num_pages = spec::pages_for_tokens(format, num_tokens);
+  require(std::ssize(pages) >= num_pages,
+          fmt::format("{} tokens of {} need {} pages, {} given", num_tokens, format.name, num_pages,
+                      pages.size()));
+  const std::int64_t page_size = spec::page_size_bytes(format, head_dim);
+  for (std::int64_t p = 0; p < num_pages; ++p) {
+    require(std::ssize(pages[p]) == page_size,
+            fmt::format("page {} has {} bytes; a page of {} at head_dim {} has {}", p,
+                        pages[p].size(), format.name, head_dim, page_size));
+  }
+}
+
 void check_shapes(const decode_input& in) {
   require(static_cast<std::size_t>(in.format) < spec::kv_formats.size(),
           "unknown format id; use one of spec::kv_formats");
@@ -35,20 +52,12 @@ void check_shapes(const decode_input& in) {
           fmt::format("q has {} elements; expected {} rows of {}", in.q.size(), in.gqa_ratio,
                       in.head_dim));
 
-  const spec::kv_format& format = spec::format_of(in.format);
-  require(in.num_quantized >= 0 && in.num_quantized % format.token_granularity == 0,
-          fmt::format("{} quantized tokens; {} needs a non-negative multiple of {}",
-                      in.num_quantized, format.name, format.token_granularity));
-  const std::int64_t num_pages = spec::pages_for_tokens(in.num_quantized);
-  require(std::ssize(in.pages) >= num_pages,
-          fmt::format("{} quantized tokens need {} pages, {} given", in.num_quantized, num_pages,
-                      in.pages.size()));
-  const std::int64_t page_size = spec::page_size_bytes(format, in.head_dim);
-  for (std::int64_t p = 0; p < num_pages; ++p) {
-    require(std::ssize(in.pages[p]) == page_size,
-            fmt::format("page {} has {} bytes; a page of {} at head_dim {} has {}", p,
-                        in.pages[p].size(), format.name, in.head_dim, page_size));
-  }
+  check_pages(spec::format_of(in.format), in.head_dim, in.num_quantized, in.pages);
+  require(in.num_low == 0 || in.format == spec::format_id::k8v4,
+          fmt::format("{} tokens of a low tier beside {}; only k8v4 has one (k4v2): give one tier "
+                      "alone as format, num_quantized and pages, with num_low 0",
+                      in.num_low, spec::format_of(in.format).name));
+  check_pages(spec::format_of(spec::format_id::k4v2), in.head_dim, in.num_low, in.low_pages);
   const std::int64_t recent_size = in.num_recent * in.head_dim;
   require(in.num_recent >= 0 && std::ssize(in.recent_k) == recent_size &&
               std::ssize(in.recent_v) == recent_size,
@@ -61,11 +70,13 @@ struct block_range {
 };
 
 // Strand w takes blocks first + w, first + w + 4, ...; strands without a block take no part.
+// `start` is a strand that has visited nothing.
 template <typename Strand>
-partial_result run_split(const attention_head& head, block_range blocks, std::span<float> scores) {
+partial_result run_split(const attention_head& head, const Strand& start, block_range blocks,
+                         std::span<float> scores) {
   std::optional<partial_result> split;
   for (int w = 0; w < spec::strands_per_split && blocks.first + w < blocks.last; ++w) {
-    Strand strand(head);
+    Strand strand = start;
     for (std::int64_t b = blocks.first + w; b < blocks.last; b += spec::strands_per_split) {
       strand.visit(b, scores);
     }
@@ -74,26 +85,33 @@ partial_result run_split(const attention_head& head, block_range blocks, std::sp
   return *split;
 }
 
-std::optional<partial_result> run_plan(const attention_head& head, std::span<float> scores) {
-  const spec::attention_plan plan =
-      spec::plan_attention(head.input.num_quantized, head.input.num_recent);
-  const std::int64_t num_pages = spec::pages_for_tokens(plan.num_quantized);
-  const std::int64_t split_pages = plan.tokens_per_split / spec::tokens_per_block;
-
-  std::optional<partial_result> total;
+template <typename Strand>
+void run_quantized(const attention_head& head, const quantized_part& part, std::span<float> scores,
+                   std::optional<partial_result>& total) {
+  const spec::split_plan plan = spec::plan_splits(part.num_tokens);
+  const std::int64_t num_pages = spec::pages_for_tokens(part.format, part.num_tokens);
+  const std::int64_t split_pages = plan.tokens_per_split / part.format.tokens_per_page;
+  const Strand start(head, part);
   for (std::int64_t split = 0; split < plan.num_splits; ++split) {
     const block_range blocks = {split * split_pages,
                                 std::min((split + 1) * split_pages, num_pages)};
-    merge(total,
-          head.format.scales == spec::scale_layout::per_token
-              ? run_split<per_token_strand>(head, blocks, scores)
-              : run_split<group16_strand>(head, blocks, scores),
-          head.num_queries);
+    merge(total, run_split(head, start, blocks, scores), head.num_queries);
   }
-  if (plan.num_recent > 0) {
+}
+
+std::optional<partial_result> run_plan(const attention_head& head, std::span<float> scores) {
+  std::optional<partial_result> total;
+  for (const quantized_part& part : head.quantized) {
+    if (part.format.scales == spec::scale_layout::per_token) {
+      run_quantized<per_token_strand>(head, part, scores, total);
+    } else {
+      run_quantized<group16_strand>(head, part, scores, total);
+    }
+  }
+  if (head.input.num_recent > 0) {
     constexpr std::int64_t block = spec::tokens_per_recent_block;
-    const block_range blocks = {0, (plan.num_recent + block - 1) / block};
-    merge(total, run_split<recent_strand>(head, blocks, scores), head.num_queries);
+    const block_range blocks = {0, (head.input.num_recent + block - 1) / block};
+    merge(total, run_split(head, recent_strand(head), blocks, scores), head.num_queries);
   }
   return total;
 }
@@ -104,7 +122,8 @@ decode_output attend(const decode_input& input, architecture arch) {
   decode_output output = {
       std::vector<float>(num_queries * input.head_dim, 0.0f),
       std::vector<float>(num_queries * 2, 0.0f),
-      std::vector<float>((input.num_quantized + input.num_recent) * num_queries, 0.0f)};
+      std::vector<float>((input.num_quantized + input.num_low + input.num_recent) * num_queries,
+                         0.0f)};
 
   const std::optional<partial_result> total = run_plan(head, output.scores);
   for (std::size_t g = 0; g < num_queries; ++g) {

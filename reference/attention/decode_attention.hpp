@@ -12,22 +12,27 @@
 
 namespace kvproof::reference {
 
+// The cache is a quantized part, perhaps a second one (the low tier), and the recent part;
+// positions count through them in this order. Any of them may be empty.
 struct decode_input {
   spec::format_id format;
   int head_dim;
   int gqa_ratio;  // G
   float softmax_scale;
   std::span<const half_bits> q;  // [G][head_dim]
-  std::int64_t num_quantized;
+  std::int64_t num_quantized;    // of `format`; with two tiers those of the high one
   std::span<const std::span<const std::byte>> pages;  // in token order, each page_size_bytes
   std::int64_t num_recent;
   std::span<const half_bits> recent_k, recent_v;  // [num_recent][head_dim]
+  // The low tier, k4v2, behind a high tier: only with format k8v4.
+  std::int64_t num_low = 0;
+  std::span<const std::span<const std::byte>> low_pages = {};
 };
 
 struct decode_output {
   std::vector<float> out;     // [G][head_dim]
   std::vector<float> state;   // [G][2]: m, l
-  std::vector<float> scores;  // [num_quantized + num_recent][G]
+  std::vector<float> scores;  // [num_quantized + num_low + num_recent][G]
 };
 
 // Throws contract_error on shapes that do not fit. `arch` chooses the tensor-core model; the

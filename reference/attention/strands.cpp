@@ -35,6 +35,14 @@ half_matrix to_half_operand(const query_rows& p) {
   return operand;
 }
 
+half_matrix transposed(const half_matrix& x) {
+  half_matrix result(x.cols, x.rows);
+  for (std::int64_t row = 0; row < x.rows; ++row) {
+    for (std::int64_t col = 0; col < x.cols; ++col) result.at(col, row) = x.at(row, col);
+  }
+  return result;
+}
+
 query_rows to_floats(const half_matrix& operand) {
   query_rows rows(static_cast<std::size_t>(operand.rows));
   for (std::int64_t i = 0; i < operand.rows; ++i) {
@@ -59,15 +67,16 @@ query_row sum_lanes(const std::array<query_row, 8>& r) {
   return sum;
 }
 
-float value_unit(const attention_head& head, std::int64_t channel) {
-  return std::ldexp(1.0f, operand_exponent(head.format, head.head_dim, kv_side::value,
+float value_unit(const quantized_part& part, std::int64_t channel) {
+  return std::ldexp(1.0f, operand_exponent(part.format, part.head_dim, kv_side::value,
                                            static_cast<int>(channel / 16)));
 }
 
 }  // namespace
 
-per_token_strand::per_token_strand(const attention_head& head)
+per_token_strand::per_token_strand(const attention_head& head, const quantized_part& part)
     : head_(head),
+      part_(part),
       cq_{},
       qz_{},
       m_(minus_infinity_row()),
@@ -84,15 +93,16 @@ per_token_strand::per_token_strand(const attention_head& head)
 }
 
 void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
-  const std::span<const std::byte> page = head_.input.pages[page_idx];
+  const int tokens = part_.format.tokens_per_page;
+  const std::span<const std::byte> page = part_.pages[page_idx];
   const auto read = [&](std::size_t byte) { return half_to_float(read_half(page, byte)); };
 
-  query_rows s(spec::tokens_per_block, zero_row);
-  const std::vector<std::int16_t> codes = key_codes(head_, page);
-  for (int t = 0; t < spec::tokens_per_block; ++t) {
+  query_rows s(tokens, zero_row);
+  const std::vector<std::int16_t> codes = key_codes(part_, page);
+  for (int t = 0; t < tokens; ++t) {
     const auto width = static_cast<std::size_t>(head_.head_dim);
     const std::span row = std::span(codes).subspan(t * width, width);
-    const scale_position position = head_.layout.scale(kv_side::key, t, 0);
+    const scale_position position = part_.layout.scale(kv_side::key, t, 0);
     const float ks = read(position.scale_byte);
     const float kz = read(position.zero_byte);
     for (int g = 0; g < head_.num_queries; ++g) {
@@ -100,8 +110,9 @@ void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
       s[t][g] = fma(mul(ks, cq_[g]), dot, mul(kz, qz_[g]));
     }
   }
-  const std::int64_t first = page_idx * spec::tokens_per_page;
-  mask_and_store(s, head_.input.num_quantized - first, first, head_.num_queries, scores);
+  const std::int64_t first = page_idx * tokens;
+  mask_and_store(s, part_.num_tokens - first, part_.first_position + first, head_.num_queries,
+                 scores);
 
   softmax_step step = advance_softmax(s, head_.num_queries, m_);
   rescale(l_, step.factor);
@@ -109,10 +120,10 @@ void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
   rescale(zc_, step.factor);
   rescale(o_, step.factor);
 
-  const float mid = static_cast<float>((1 << head_.format.value_bits) - 1) / 2;
-  for (int t = 0; t < spec::tokens_per_block; ++t) {
+  const float mid = static_cast<float>((1 << part_.format.value_bits) - 1) / 2;
+  for (int t = 0; t < tokens; ++t) {
     const int lane = t % lanes;  // tokens 16i + lane and, after it, 16i + lane + 8
-    const scale_position position = head_.layout.scale(kv_side::value, t, 0);
+    const scale_position position = part_.layout.scale(kv_side::value, t, 0);
     const float vs = read(position.scale_byte);
     const float centre = fma(vs, mid, read(position.zero_byte));
     for (int g = 0; g < query_columns; ++g) {
@@ -123,16 +134,16 @@ void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
     }
   }
   const half_matrix p_prime = to_half_operand(step.p);
-  mma_chain(zc_, half_matrix(1, spec::tokens_per_block, half_one), p_prime, head_.arch);
-  mma_chain(o_, value_operand(head_, page), p_prime, head_.arch);
+  mma_chain(zc_, half_matrix(1, tokens, half_one), p_prime, head_.arch);
+  mma_chain(o_, value_operand(part_, page), p_prime, head_.arch);
 }
 
 partial_result per_token_strand::finish() const {
-  const float mid = static_cast<float>((1 << head_.format.value_bits) - 1) / 2;
+  const float mid = static_cast<float>((1 << part_.format.value_bits) - 1) / 2;
   const query_row z = sum_lanes(z_);
   partial_result result = {m_, sum_lanes(l_), o_};
   for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
-    const float unit = value_unit(head_, channel);
+    const float unit = value_unit(part_, channel);
     for (int g = 0; g < query_columns; ++g) {
       const float y = fma(-mid, zc_[0][g], z[g]);
       result.o[channel][g] = fma(o_[channel][g], unit, y);
@@ -141,8 +152,9 @@ partial_result per_token_strand::finish() const {
   return result;
 }
 
-group16_strand::group16_strand(const attention_head& head)
+group16_strand::group16_strand(const attention_head& head, const quantized_part& part)
     : head_(head),
+      part_(part),
       cs_(std::ldexp(head.c, key_exponent)),
       q_prime_(to_floats(head.q_prime)),
       m_(minus_infinity_row()),
@@ -150,20 +162,37 @@ group16_strand::group16_strand(const attention_head& head)
       zc_(head.head_dim / spec::group_size, zero_row),
       o_(head.head_dim, zero_row) {}
 
+// The part of a score that the tokens of a tile share: zero and middle code, less the share of the
+// middle code in what the rounding of b does to the dot product.
+query_row group16_strand::middle_of(const half_matrix& zeros, const half_matrix& scales,
+                                    const half_matrix& b) const {
+  query_rows zk(1, zero_row), zs(1, zero_row), sb(query_columns, zero_row);
+  mma_chain(zk, zeros, head_.q, head_.arch);
+  mma_chain(zs, scales, head_.q, head_.arch);
+  mma_chain(sb, transposed(b), head_.mid_units, head_.arch);  // a row a query, all columns equal
+  query_row mid = zero_row;
+  for (int g = 0; g < query_columns; ++g) {
+    mid[g] = mul(sub(fma(1.5f, zs[0][g], zk[0][g]), sb[g][0]), head_.c);
+  }
+  return mid;
+}
+
 query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
-  const half_matrix keys = key_operand(head_, page);
-  query_rows s(spec::tokens_per_block, zero_row);
-  for (int first = 0; first < spec::tokens_per_block; first += tile) {
+  const int tokens = part_.format.tokens_per_page;
+  const half_matrix keys = key_operand(part_, page);
+  query_rows s(tokens, zero_row);
+  for (int first = 0; first < tokens; first += tile) {
     half_matrix zeros(1, head_.head_dim);
-    half_matrix scaled_q(head_.head_dim, query_columns);
+    half_matrix scales(1, head_.head_dim);
+    half_matrix scaled_q(head_.head_dim, query_columns);  // b
     for (int channel = 0; channel < head_.head_dim; ++channel) {
-      const scale_position position = head_.layout.scale(kv_side::key, first, channel);
+      const scale_position position = part_.layout.scale(kv_side::key, first, channel);
       zeros.at(0, channel) = read_half(page, position.zero_byte);
-      const half_bits ks = read_half(page, position.scale_byte);
-      scale_queries(q_prime_[channel], ks, head_.num_queries, &scaled_q.at(channel, 0));
+      scales.at(0, channel) = read_half(page, position.scale_byte);
+      scale_queries(q_prime_[channel], scales.at(0, channel), head_.num_queries,
+                    &scaled_q.at(channel, 0));
     }
-    query_rows zk(1, zero_row);
-    mma_chain(zk, zeros, head_.q, head_.arch);
+    const query_row mid = middle_of(zeros, scales, scaled_q);
 
     half_matrix tile_keys(tile, head_.head_dim);
     std::copy_n(&keys.values[static_cast<std::size_t>(first) * keys.cols], tile_keys.values.size(),
@@ -172,7 +201,7 @@ query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
     mma_chain(dot, tile_keys, scaled_q, head_.arch);
     for (query_row& row : dot) {
       for (int g = 0; g < query_columns; ++g) {
-        row[g] = fma(row[g], cs_, mul(zk[0][g], head_.c));
+        row[g] = fma(row[g], cs_, mid[g]);
       }
     }
   }
@@ -180,10 +209,12 @@ query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
 }
 
 void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
-  const std::span<const std::byte> page = head_.input.pages[page_idx];
+  const int tokens = part_.format.tokens_per_page;
+  const std::span<const std::byte> page = part_.pages[page_idx];
   query_rows s = scores_of(page);
-  const std::int64_t first = page_idx * spec::tokens_per_page;
-  mask_and_store(s, head_.input.num_quantized - first, first, head_.num_queries, scores);
+  const std::int64_t first = page_idx * tokens;
+  mask_and_store(s, part_.num_tokens - first, part_.first_position + first, head_.num_queries,
+                 scores);
 
   const softmax_step step = advance_softmax(s, head_.num_queries, m_);
   rescale(l_, step.factor);
@@ -191,20 +222,20 @@ void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
   rescale(o_, step.factor);
 
   const half_matrix p = to_half_operand(step.p);
-  mma_chain(l_, half_matrix(1, spec::tokens_per_block, half_one), p, head_.arch);
+  mma_chain(l_, half_matrix(1, tokens, half_one), p, head_.arch);
 
   const query_rows p_values = to_floats(p);
-  const half_matrix values = value_operand(head_, page);
-  half_matrix zeros(std::ssize(zc_), spec::tokens_per_block);
+  const half_matrix values = value_operand(part_, page);
+  half_matrix zeros(std::ssize(zc_), tokens);
   for (int group = 0; group < std::ssize(zc_); ++group) {
-    half_matrix scaled_p(spec::tokens_per_block, query_columns);
-    for (int t = 0; t < spec::tokens_per_block; ++t) {
-      const scale_position position = head_.layout.scale(kv_side::value, t, 16 * group);
+    half_matrix scaled_p(tokens, query_columns);
+    for (int t = 0; t < tokens; ++t) {
+      const scale_position position = part_.layout.scale(kv_side::value, t, 16 * group);
       zeros.at(group, t) = read_half(page, position.zero_byte);
       const half_bits vs = read_half(page, position.scale_byte);
       scale_queries(p_values[t], vs, head_.num_queries, &scaled_p.at(t, 0));
     }
-    half_matrix group_values(spec::group_size, spec::tokens_per_block);
+    half_matrix group_values(spec::group_size, tokens);
     std::copy_n(&values.values[group_values.values.size() * group], group_values.values.size(),
                 group_values.values.begin());
     mma_chain(std::span(o_).subspan(16 * group, spec::group_size), group_values, scaled_p,
@@ -216,7 +247,7 @@ void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
 partial_result group16_strand::finish() const {
   partial_result result = {m_, l_[0], o_};
   for (std::int64_t channel = 0; channel < head_.head_dim; ++channel) {
-    const float unit = value_unit(head_, channel);
+    const float unit = value_unit(part_, channel);
     for (int g = 0; g < query_columns; ++g) {
       result.o[channel][g] = fma(o_[channel][g], unit, zc_[channel / spec::group_size][g]);
     }
@@ -246,7 +277,8 @@ void recent_strand::visit(std::int64_t block_idx, std::span<float> scores) {
   for (query_row& row : s) {
     for (float& x : row) x = mul(x, head_.c);
   }
-  mask_and_store(s, num_valid, head_.input.num_quantized + first, head_.num_queries, scores);
+  mask_and_store(s, num_valid, head_.input.num_quantized + head_.input.num_low + first,
+                 head_.num_queries, scores);
 
   const softmax_step step = advance_softmax(s, head_.num_queries, m_);
   rescale(l_, step.factor);

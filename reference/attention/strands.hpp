@@ -2,7 +2,8 @@
 // scales, pages with scales per group of 16, and the recent fp16 tokens. decode_attention.md
 // sections 1 and 2; each kind keeps the sums that its section names.
 //
-// `scores` is the score output of the head, [token][G]; visit() writes the rows of its tokens.
+// `scores` is the score output of the head, [position][G]; visit() writes the rows of its tokens. A
+// strand of a quantized part visits pages of that part, one block each.
 #pragma once
 
 #include <array>
@@ -16,13 +17,14 @@ namespace kvproof::reference {
 
 class per_token_strand {
  public:
-  explicit per_token_strand(const attention_head& head);
+  per_token_strand(const attention_head& head, const quantized_part& part);
   void visit(std::int64_t page_idx, std::span<float> scores);
   [[nodiscard]] partial_result finish() const;
 
  private:
   static constexpr int lanes = 8;  // partial sums of l and z
   const attention_head& head_;
+  const quantized_part& part_;
   query_row cq_;  // c * the unit of the fixed-point query
   query_row qz_;  // cq * sum of qi
   query_row m_;
@@ -33,14 +35,17 @@ class per_token_strand {
 
 class group16_strand {
  public:
-  explicit group16_strand(const attention_head& head);
+  group16_strand(const attention_head& head, const quantized_part& part);
   void visit(std::int64_t page_idx, std::span<float> scores);
   [[nodiscard]] partial_result finish() const;
 
  private:
+  [[nodiscard]] query_row middle_of(const half_matrix& zeros, const half_matrix& scales,
+                                    const half_matrix& b) const;
   [[nodiscard]] query_rows scores_of(std::span<const std::byte> page) const;
 
   const attention_head& head_;
+  const quantized_part& part_;
   float cs_;            // c * 2^E
   query_rows q_prime_;  // [head_dim], as numbers
   query_row m_;

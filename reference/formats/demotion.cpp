@@ -15,7 +15,6 @@ namespace kvproof::reference {
 namespace {
 
 using spec::contract_error;
-using spec::tokens_per_page;
 
 constexpr const spec::kv_format& high = spec::format_of(spec::format_id::k8v4);
 constexpr const spec::kv_format& low = spec::format_of(spec::format_id::k4v2);
@@ -26,12 +25,12 @@ int max_code(int bits) { return (1 << bits) - 1; }
 template <typename Byte>
 void check_page(std::int64_t token, std::span<const std::span<Byte>> pages,
                 const spec::kv_format& format, int head_dim) {
-  if (token < 0 || token >= std::ssize(pages) * tokens_per_page) {
+  if (token < 0 || token >= std::ssize(pages) * format.tokens_per_page) {
     throw contract_error(fmt::format("demote_tokens: token {} is outside the {} pages of {}", token,
                                      pages.size(), format.name));
   }
   const std::int64_t size = spec::page_size_bytes(format, head_dim);
-  const auto page = static_cast<std::size_t>(token / tokens_per_page);
+  const auto page = static_cast<std::size_t>(token / format.tokens_per_page);
   if (std::ssize(pages[page]) != size) {
     throw contract_error(fmt::format("demote_tokens: page {} has {} bytes; one of {} has {}", page,
                                      pages[page].size(), format.name, size));
@@ -83,15 +82,17 @@ void demote_tokens(int head_dim, std::span<const std::span<const std::byte>> fro
     check_page(tokens[i], from_pages, high, head_dim);
     check_page(first + i, to_pages, low, head_dim);
   }
+  const auto content = static_cast<std::size_t>(spec::page_content_bytes(low, head_dim));
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t from = tokens[i], to = first + i;
-    const std::span<std::byte> page = to_pages[to / tokens_per_page];
-    if (mode == demote_mode::append && to % tokens_per_page == 0)
-      std::ranges::fill(page, std::byte{});
+    const std::span<const std::byte> from_page = from_pages[from / high.tokens_per_page];
+    const std::span<std::byte> to_page = to_pages[to / low.tokens_per_page];
+    const auto from_slot = static_cast<int>(from % high.tokens_per_page);
+    const auto to_slot = static_cast<int>(to % low.tokens_per_page);
+    if (mode == demote_mode::append && to_slot == 0)
+      std::ranges::fill(to_page.first(content), std::byte{});
     for (const kv_side side : {kv_side::key, kv_side::value}) {
-      demote_side(side, head_dim, from_pages[from / tokens_per_page],
-                  static_cast<int>(from % tokens_per_page), page,
-                  static_cast<int>(to % tokens_per_page));
+      demote_side(side, head_dim, from_page, from_slot, to_page, to_slot);
     }
   }
 }

@@ -14,20 +14,20 @@ namespace kvproof::reference {
 namespace {
 
 using spec::contract_error;
-using spec::tokens_per_page;
 
 constexpr std::array both_sides = {kv_side::key, kv_side::value};
 
 template <typename Byte>
 void check_pages(const spec::kv_format& format, int head_dim, std::int64_t end,
                  std::span<const std::span<Byte>> pages, const char* caller) {
-  if (end > std::ssize(pages) * tokens_per_page) {
+  const std::int64_t num_pages = spec::pages_for_tokens(format, end);
+  if (num_pages > std::ssize(pages)) {
     throw contract_error(
         fmt::format("{}: {} tokens need {} pages, {} given; allocate the pages first", caller, end,
-                    spec::pages_for_tokens(end), pages.size()));
+                    num_pages, pages.size()));
   }
   const std::int64_t size = spec::page_size_bytes(format, head_dim);
-  for (std::int64_t p = 0; p < spec::pages_for_tokens(end); ++p) {
+  for (std::int64_t p = 0; p < num_pages; ++p) {
     if (std::ssize(pages[p]) != size) {
       throw contract_error(
           fmt::format("{}: page {} has {} bytes; a page of {} at head_dim {} has {}", caller, p,
@@ -98,9 +98,11 @@ void append_tokens(const spec::kv_format& format, int head_dim, std::span<const 
   check_granularity(format, first, n, "append_tokens");
   check_pages(format, head_dim, n == 0 ? 0 : first + n, pages, "append_tokens");
 
+  const int page_tokens = format.tokens_per_page;
+  const auto content = static_cast<std::size_t>(spec::page_content_bytes(format, head_dim));
   for (std::int64_t token = first; token < first + n; ++token) {
-    if (token % tokens_per_page == 0)
-      std::ranges::fill(pages[token / tokens_per_page], std::byte{});
+    if (token % page_tokens == 0)
+      std::ranges::fill(pages[token / page_tokens].first(content), std::byte{});
   }
   for (const kv_side side : both_sides) {
     const group_shape shape = group_shape_of(format, head_dim, side);
@@ -109,7 +111,7 @@ void append_tokens(const spec::kv_format& format, int head_dim, std::span<const 
       const std::int64_t token = first + t;
       for (int channel = 0; channel < head_dim; channel += shape.channels) {
         write_group(layout, side, head_dim, shape, x.subspan(t * head_dim), channel,
-                    pages[token / tokens_per_page], static_cast<int>(token % tokens_per_page));
+                    pages[token / page_tokens], static_cast<int>(token % page_tokens));
       }
     }
   }
@@ -122,16 +124,17 @@ unpacked_tokens unpack_tokens(const spec::kv_format& format, int head_dim, std::
   check_pages(format, head_dim, n, pages, "unpack_tokens");
 
   unpacked_tokens result;
-  std::vector<std::uint8_t> page_codes(static_cast<std::size_t>(tokens_per_page) * head_dim);
+  const int page_tokens = format.tokens_per_page;
+  std::vector<std::uint8_t> page_codes(static_cast<std::size_t>(page_tokens) * head_dim);
   for (const kv_side side : both_sides) {
     const bool is_key = side == kv_side::key;
     std::vector<std::uint8_t>& codes = is_key ? result.key_codes : result.value_codes;
     std::vector<half_bits>& scales = is_key ? result.key_scales : result.value_scales;
     std::vector<half_bits>& zeros = is_key ? result.key_zeros : result.value_zeros;
     const group_shape shape = group_shape_of(format, head_dim, side);
-    for (std::int64_t first = 0; first < n; first += tokens_per_page) {
-      const std::span<const std::byte> page = pages[first / tokens_per_page];
-      const int slots = static_cast<int>(std::min<std::int64_t>(n - first, tokens_per_page));
+    for (std::int64_t first = 0; first < n; first += page_tokens) {
+      const std::span<const std::byte> page = pages[first / page_tokens];
+      const int slots = static_cast<int>(std::min<std::int64_t>(n - first, page_tokens));
       layout.read_codes(side, page, page_codes);
       codes.insert(codes.end(), page_codes.begin(), page_codes.begin() + slots * head_dim);
       for (int slot = 0; slot < slots; slot += shape.tokens) {

@@ -31,8 +31,8 @@ struct quantized_group {
                                              quantizer rule = quantizer::contract);
 
 // Appends rows of k and v (each [n][head_dim], row-major) as tokens first .. first+n-1 of the cache
-// made of `pages` (each page_size_bytes long, in token order). Throws contract_error on misaligned
-// first or n, or when the pages do not reach.
+// made of `pages` (each page_size_bytes long, in token order; what lies behind page_content_bytes
+// is left alone). Throws contract_error on misaligned first or n, or when the pages do not reach.
 void append_tokens(const spec::kv_format& format, int head_dim, std::span<const half_bits> k,
                    std::span<const half_bits> v, std::int64_t first,
                    std::span<const std::span<std::byte>> pages);

@@ -38,7 +38,6 @@ struct page_regions {
 page_regions regions_of(const spec::kv_format& format, int head_dim) {
   switch (format.id) {
     case spec::format_id::k8v4:
-      return {64 * head_dim, 96 * head_dim};
     case spec::format_id::k4v2:
       return {32 * head_dim, 48 * head_dim};
     case spec::format_id::int2_g16:
@@ -128,13 +127,14 @@ void scatter_codes(int code_bits, std::span<const std::byte> halves,
 
 }  // namespace
 
-page_layout::page_layout(const spec::kv_format& format, int head_dim) : head_dim_(head_dim) {
+page_layout::page_layout(const spec::kv_format& format, int head_dim)
+    : head_dim_(head_dim), tokens_per_page_(format.tokens_per_page) {
   const page_regions regions = regions_of(format, head_dim);
   for (const kv_side side : {kv_side::key, kv_side::value}) {
     side_tables& tables = sides_[index_of(side)];
     tables.code_bits = side == kv_side::key ? format.key_bits : format.value_bits;
     const int fragments = side == kv_side::key ? 0 : regions.value_fragments;
-    for (int token = 0; token < spec::tokens_per_page; ++token) {
+    for (int token = 0; token < tokens_per_page_; ++token) {
       for (int channel = 0; channel < head_dim; ++channel) {
         const element e = {token / 16, token % 16, channel / 16, channel % 16};
         tables.codes.push_back(code_position(e, side, tables.code_bits, head_dim, fragments));
@@ -158,8 +158,7 @@ void page_layout::tabulate_elements(side_tables& tables) const {
     const std::size_t token = element / head_dim_;
     const std::size_t channel = element % head_dim_;
     tables.elements[at] = static_cast<std::uint16_t>(element);
-    tables.elements_transposed[at] =
-        static_cast<std::uint16_t>(channel * spec::tokens_per_page + token);
+    tables.elements_transposed[at] = static_cast<std::uint16_t>(channel * tokens_per_page_ + token);
   }
 }
 

@@ -34,14 +34,14 @@ class page_layout {
   page_layout(const spec::kv_format& format, int head_dim);
 
   [[nodiscard]] int code_bits(kv_side side) const;
-  // Element (token 0..63 of the page, channel).
+  // Element (token of the page, channel).
   [[nodiscard]] code_field code(kv_side side, int token, int channel) const;
   // Elements that share a group share the answer.
   [[nodiscard]] scale_position scale(kv_side side, int token, int channel) const {
     return sides_[static_cast<std::size_t>(side)].scales[std::int64_t{token} * head_dim_ + channel];
   }
 
-  // All codes of a page, [64][head_dim] or, transposed, [head_dim][64].
+  // All codes of a page, [tokens_per_page][head_dim] or, transposed, [head_dim][tokens_per_page].
   void read_codes(kv_side side, std::span<const std::byte> page,
                   std::span<std::uint8_t> codes) const;
   void read_codes_transposed(kv_side side, std::span<const std::byte> page,
@@ -50,16 +50,17 @@ class page_layout {
  private:
   struct side_tables {
     int code_bits;
-    std::vector<code_field> codes;       // [64][head_dim]
-    std::vector<scale_position> scales;  // [64][head_dim]
+    std::vector<code_field> codes;       // [tokens_per_page][head_dim]
+    std::vector<scale_position> scales;  // [tokens_per_page][head_dim]
     // The same the other way round: the halves that hold codes, from first_byte on without gaps,
     // and for each of them the elements whose codes it holds, lowest bit first.
     int first_byte;
-    std::vector<std::uint16_t> elements;             // index into [64][head_dim]
-    std::vector<std::uint16_t> elements_transposed;  // index into [head_dim][64]
+    std::vector<std::uint16_t> elements;             // index into [tokens_per_page][head_dim]
+    std::vector<std::uint16_t> elements_transposed;  // index into [head_dim][tokens_per_page]
   };
   void tabulate_elements(side_tables& tables) const;
   int head_dim_;
+  int tokens_per_page_;
   std::array<side_tables, 2> sides_;
 };
 

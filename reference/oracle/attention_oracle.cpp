@@ -30,11 +30,16 @@ matrix to_matrix(std::span<const half_bits> x, int columns) {
   return result;
 }
 
-matrix stack(std::span<const double> top, const matrix& bottom) {
-  const Eigen::Map<const matrix> upper(top.data(), std::ssize(top) / bottom.cols(), bottom.cols());
-  matrix result(upper.rows() + bottom.rows(), bottom.cols());
-  result.topRows(upper.rows()) = upper;
-  result.bottomRows(bottom.rows()) = bottom;
+matrix stack(const std::vector<double>& high, const std::vector<double>& low,
+             const matrix& recent) {
+  const auto rows = [&](const std::vector<double>& x) {
+    return Eigen::Map<const matrix>(x.data(), std::ssize(x) / recent.cols(), recent.cols());
+  };
+  const Eigen::Index num_high = rows(high).rows(), num_low = rows(low).rows();
+  matrix result(num_high + num_low + recent.rows(), recent.cols());
+  result.topRows(num_high) = rows(high);
+  result.middleRows(num_high, num_low) = rows(low);
+  result.bottomRows(recent.rows()) = recent;
   return result;
 }
 
@@ -45,8 +50,10 @@ struct cache_values {
 cache_values stored_values(const decode_input& input) {
   const dequantized_tokens quantized = dequantize_tokens(
       spec::format_of(input.format), input.head_dim, input.num_quantized, input.pages);
-  return {stack(quantized.k, to_matrix(input.recent_k, input.head_dim)),
-          stack(quantized.v, to_matrix(input.recent_v, input.head_dim))};
+  const dequantized_tokens low = dequantize_tokens(spec::format_of(spec::format_id::k4v2),
+                                                   input.head_dim, input.num_low, input.low_pages);
+  return {stack(quantized.k, low.k, to_matrix(input.recent_k, input.head_dim)),
+          stack(quantized.v, low.v, to_matrix(input.recent_v, input.head_dim))};
 }
 
 oracle_output attend(const matrix& q, const cache_values& cache, float softmax_scale,

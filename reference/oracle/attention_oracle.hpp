@@ -17,7 +17,8 @@ struct oracle_output {
   std::vector<double> scores;       // [tokens][G]
 };
 
-// On the decoded values code * scale + zero of the pages, then the recent tokens.
+// On the decoded values code * scale + zero of the pages, those of the low tier behind, then
+// the recent tokens.
 [[nodiscard]] oracle_output attend_stored(const decode_input& input);
 
 // The plain route on the same stored cache: K, V and P = 2^(s - max) are each rounded to fp16, all
