@@ -30,7 +30,7 @@ const spec::kv_format& low = spec::format_of(spec::format_id::k4v2);
 
 page_pool random_cache(std::uint64_t seed, int head_dim, std::int64_t tokens) {
   seeded_values random(seed);
-  page_pool pool(high, head_dim, spec::pages_for_tokens(tokens));
+  page_pool pool(high, head_dim, spec::pages_for_tokens(high, tokens));
   std::vector<half_bits> k = random.normal_halves(tokens * head_dim);
   std::vector<half_bits> v = random.normal_halves(tokens * head_dim);
   // Token 1 is constant, token 2 not finite, token 3 has a tiny range, token 4 the widest.
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(decoded_values_stay_within_the_bound) {
     const page_pool from = random_cache(3, head_dim, tokens);
     std::vector<std::int32_t> list(static_cast<std::size_t>(tokens));
     std::iota(list.begin(), list.end(), 0);
-    page_pool to(low, head_dim, spec::pages_for_tokens(tokens));
+    page_pool to(low, head_dim, spec::pages_for_tokens(low, tokens));
     demote_tokens(head_dim, from.readable(), list, 0, to.writable(), demote_mode::append);
     const dequantized_tokens before = dequantize_tokens(high, head_dim, tokens, from.readable());
     const dequantized_tokens after = dequantize_tokens(low, head_dim, tokens, to.readable());
@@ -205,6 +205,24 @@ BOOST_AUTO_TEST_CASE(replace_changes_one_token_even_in_slot_0) {
   }
 }
 
+// A page of the high tier has bytes behind its content; they are not read, and the page stays as it
+// is.
+BOOST_AUTO_TEST_CASE(bytes_behind_the_content_of_the_source_are_not_seen) {
+  for (const int head_dim : {64, 128}) {
+    page_pool from = random_cache(10, head_dim, 70);
+    std::vector<std::int32_t> list(70);
+    std::iota(list.rbegin(), list.rend(), 0);
+    page_pool to(low, head_dim, 2), again(low, head_dim, 2);
+    from.fill_unused(std::byte{0x00});
+    demote_tokens(head_dim, from.readable(), list, 0, to.writable(), demote_mode::append);
+    from.fill_unused(std::byte{0xff});
+    const page_pool before = from;
+    demote_tokens(head_dim, from.readable(), list, 0, again.writable(), demote_mode::append);
+    BOOST_TEST(different_bytes(to, again) == 0);
+    BOOST_TEST(different_bytes(from, before) == 0);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_empty_list_writes_nothing) {
   const page_pool from = random_cache(8, 128, 3);
   page_pool to(low, 128, 1), before(low, 128, 1);
@@ -214,7 +232,7 @@ BOOST_AUTO_TEST_CASE(an_empty_list_writes_nothing) {
 
 BOOST_AUTO_TEST_CASE(tokens_outside_the_pages_are_refused) {
   const page_pool from = random_cache(9, 128, 64);
-  page_pool to(low, 128, 1), wrong(high, 128, 1);
+  page_pool to(low, 128, 1), wrong(low, 64, 1);
   const auto refused = [&](std::int32_t token, std::int64_t first, page_pool& pool) {
     BOOST_CHECK_THROW(demote_tokens(128, from.readable(), std::array{token}, first, pool.writable(),
                                     demote_mode::append),

@@ -77,7 +77,7 @@ item_list items_of(const spec::kv_format& format, int head_dim, const unpacked_t
 item_list items_of_page(const spec::kv_format& format, int head_dim, const page_pool& pool,
                         std::size_t page) {
   const std::vector<std::span<const std::byte>> one = {pool.bytes[page]};
-  return items_of(format, head_dim, unpack_tokens(format, head_dim, spec::tokens_per_page, one));
+  return items_of(format, head_dim, unpack_tokens(format, head_dim, format.tokens_per_page, one));
 }
 
 page_pool random_pool(std::uint64_t seed, const spec::kv_format& format, int head_dim,
@@ -116,9 +116,31 @@ std::vector<std::vector<std::uint32_t>> sources_of_bits(const spec::kv_format& f
 
 BOOST_AUTO_TEST_SUITE(page_codec)
 
-BOOST_AUTO_TEST_CASE(every_bit_of_a_page_belongs_to_exactly_one_item) {
+// The sizes of kv_formats.md section 3: T tokens, where the content ends, where the page ends.
+BOOST_AUTO_TEST_CASE(sizes_are_those_of_the_table) {
+  using spec::format_id;
+  const auto check = [](format_id id, int tokens, std::array<int, 2> content,
+                        std::array<int, 2> page) {
+    const spec::kv_format& format = spec::format_of(id);
+    BOOST_TEST(format.tokens_per_page == tokens);
+    for (const std::size_t i : {0u, 1u}) {
+      const int head_dim = i == 0 ? 128 : 64;
+      BOOST_TEST(spec::page_content_bytes(format, head_dim) == content[i]);
+      BOOST_TEST(spec::page_size_bytes(format, head_dim) == page[i]);
+      BOOST_TEST(spec::page_size_bytes(format, head_dim) % spec::page_alignment_bytes == 0);
+    }
+    BOOST_TEST(spec::pages_for_tokens(format, 0) == 0);
+    BOOST_TEST(spec::pages_for_tokens(format, tokens) == 1);
+    BOOST_TEST(spec::pages_for_tokens(format, tokens + 1) == 2);
+  };
+  check(format_id::k8v4, 32, {6400, 3328}, {6656, 3584});
+  check(format_id::k4v2, 64, {6656, 3584}, {6656, 3584});
+  check(format_id::int2_g16, 64, {8192, 4096}, {8192, 4096});
+}
+
+BOOST_AUTO_TEST_CASE(every_bit_of_the_content_belongs_to_exactly_one_item) {
   for_each_format([](const spec::kv_format& format, int head_dim) {
-    const auto page_bits = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim)) * 8;
+    const auto page_bits = static_cast<std::size_t>(spec::page_content_bytes(format, head_dim)) * 8;
     BOOST_REQUIRE(page_bits < 1u << 17);
     std::vector<int> uses(page_bits, 0);
     const auto sources = sources_of_bits(format, head_dim);
@@ -137,7 +159,7 @@ BOOST_AUTO_TEST_CASE(every_bit_of_a_page_belongs_to_exactly_one_item) {
 BOOST_AUTO_TEST_CASE(regions_are_keys_then_values_then_scales) {
   for_each_format([](const spec::kv_format& format, int head_dim) {
     const auto sources = sources_of_bits(format, head_dim);
-    const std::uint32_t elements = static_cast<std::uint32_t>(spec::tokens_per_page * head_dim);
+    const std::uint32_t elements = static_cast<std::uint32_t>(format.tokens_per_page * head_dim);
     const std::uint32_t keys_end = elements * static_cast<std::uint32_t>(format.key_bits);
     const std::uint32_t values_end =
         keys_end + elements * static_cast<std::uint32_t>(format.value_bits);
@@ -154,7 +176,7 @@ BOOST_AUTO_TEST_CASE(keys_of_8_and_4_bits_lie_in_byte_fragments) {
   for_each_format([](const spec::kv_format& format, int head_dim) {
     if (format.key_bits == 2) return;
     const auto sources = sources_of_bits(format, head_dim);
-    for (int token = 0; token < spec::tokens_per_page; ++token) {
+    for (int token = 0; token < format.tokens_per_page; ++token) {
       for (int channel = 0; channel < head_dim; ++channel) {
         const int tt = token % 16, c = channel % 32;
         const int w8 =
@@ -191,7 +213,7 @@ BOOST_AUTO_TEST_CASE(random_codes_survive_packing) {
     const bool by_group = format.scales == spec::scale_layout::group16;
     const rows x = {random_codes(format.key_bits, by_group),
                     random_codes(format.value_bits, false)};
-    page_pool pool(format, head_dim, spec::pages_for_tokens(tokens));
+    page_pool pool(format, head_dim, spec::pages_for_tokens(format, tokens));
     append(format, head_dim, x, 0, tokens, 0, pool);
 
     const unpacked_tokens tokens_read = unpack_tokens(format, head_dim, tokens, pool.readable());
@@ -218,7 +240,7 @@ BOOST_AUTO_TEST_CASE(stored_groups_are_quantized_groups) {
   for_each_format([](const spec::kv_format& format, int head_dim) {
     const std::int64_t tokens = 80;
     const rows x = random_rows(11, tokens, head_dim);
-    page_pool pool(format, head_dim, spec::pages_for_tokens(tokens));
+    page_pool pool(format, head_dim, spec::pages_for_tokens(format, tokens));
     append(format, head_dim, x, 0, tokens, 0, pool);
     const unpacked_tokens read = unpack_tokens(format, head_dim, tokens, pool.readable());
 
@@ -265,18 +287,20 @@ BOOST_AUTO_TEST_CASE(bytes_do_not_depend_on_how_appends_are_cut) {
     const int step = format.token_granularity;
     const std::int64_t tokens = format.token_granularity == 1 ? 201 : 208;
     const rows x = random_rows(13, tokens, head_dim);
-    page_pool whole(format, head_dim, spec::pages_for_tokens(tokens), std::byte{0x00});
+    page_pool whole(format, head_dim, spec::pages_for_tokens(format, tokens), std::byte{0x00});
     append(format, head_dim, x, 0, tokens, 0, whole);
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       seeded_values random(seed);
-      page_pool pieces(format, head_dim, spec::pages_for_tokens(tokens), std::byte{0xff});
+      page_pool pieces(format, head_dim, spec::pages_for_tokens(format, tokens), std::byte{0xff});
       for (std::int64_t first = 0; first < tokens;) {
         const std::int64_t longest = seed % 2 ? 3 : 100;  // appends below and beyond a page
         const std::int64_t n = std::min(tokens - first, step * random.below(longest));
         append(format, head_dim, x, first, n, first, pieces);
         first += n;
       }
-      BOOST_TEST((pieces.bytes == whole.bytes), "seed " << seed);
+      BOOST_TEST((pieces.content() == whole.content()), "seed " << seed);
+      const std::vector<std::byte> unused = pieces.unused();
+      BOOST_TEST(std::ranges::count(unused, std::byte{0xff}) == std::ssize(unused));
     }
   });
 }
@@ -293,8 +317,10 @@ BOOST_AUTO_TEST_CASE(only_bits_of_written_tokens_change) {
     append(format, head_dim, x, 0, end - first, first, other_pool);
     BOOST_TEST((pool.bytes[0] != before.bytes[0]));
     BOOST_TEST((pool.bytes[1] == before.bytes[1]));
+    BOOST_TEST((pool.unused() == before.unused()));
 
-    // Every bit belongs to one item, so it is enough that the other tokens' items are the same.
+    // Every bit of the content belongs to one item, so it is enough that the other tokens' items
+    // are the same.
     const item_list old_items = items_of_page(format, head_dim, before, 0);
     const item_list new_items = items_of_page(format, head_dim, pool, 0);
     const item_list other_items = items_of_page(format, head_dim, other_pool, 0);
@@ -310,12 +336,12 @@ BOOST_AUTO_TEST_CASE(only_bits_of_written_tokens_change) {
 
 BOOST_AUTO_TEST_CASE(slots_behind_the_end_are_zero_whatever_the_page_held) {
   for_each_format([](const spec::kv_format& format, int head_dim) {
-    for (const std::int64_t tokens : {16, 48, 64, 80}) {
-      page_pool pool = random_pool(19, format, head_dim, 3);
+    for (const std::int64_t tokens : {16, 32, 48, 64, 80}) {
+      page_pool pool = random_pool(19, format, head_dim, 4);
       const page_pool before = pool;
       append(format, head_dim, random_rows(20, tokens, head_dim), 0, tokens, 0, pool);
-      const std::int64_t last_page = (tokens - 1) / spec::tokens_per_page;
-      const std::int64_t end = tokens - last_page * spec::tokens_per_page;
+      const std::int64_t last_page = (tokens - 1) / format.tokens_per_page;
+      const std::int64_t end = tokens - last_page * format.tokens_per_page;
       const item_list items =
           items_of_page(format, head_dim, pool, static_cast<std::size_t>(last_page));
       std::size_t nonzero = 0;
@@ -323,11 +349,37 @@ BOOST_AUTO_TEST_CASE(slots_behind_the_end_are_zero_whatever_the_page_held) {
         nonzero += items.tokens[i] >= end && items.values[i] != 0;
       }
       BOOST_TEST(nonzero == 0);
-      for (std::size_t p = static_cast<std::size_t>(last_page) + 1; p < 3; ++p) {
+      for (std::size_t p = static_cast<std::size_t>(last_page) + 1; p < 4; ++p) {
         BOOST_TEST((pool.bytes[p] == before.bytes[p]));
       }
+      BOOST_TEST((pool.unused() == before.unused()));
     }
   });
+}
+
+// Nothing of a cache is read from behind the content of its pages, and nothing else is written.
+BOOST_AUTO_TEST_CASE(bytes_behind_the_content_are_neither_read_nor_written) {
+  int formats_with_unused_bytes = 0;
+  for_each_format([&](const spec::kv_format& format, int head_dim) {
+    const std::int64_t tokens = 112;
+    page_pool pool(format, head_dim, spec::pages_for_tokens(format, tokens), std::byte{0x7f});
+    append(format, head_dim, random_rows(31, tokens, head_dim), 0, tokens, 0, pool);
+    const std::vector<std::byte> unused = pool.unused();
+    formats_with_unused_bytes += !unused.empty();
+    BOOST_TEST(std::ranges::count(unused, std::byte{0x7f}) == std::ssize(unused));
+    const item_list items =
+        items_of(format, head_dim, unpack_tokens(format, head_dim, tokens, pool.readable()));
+    const dequantized_tokens decoded = dequantize_tokens(format, head_dim, tokens, pool.readable());
+    pool.fill_unused(std::byte{0xff});
+    const item_list again =
+        items_of(format, head_dim, unpack_tokens(format, head_dim, tokens, pool.readable()));
+    const dequantized_tokens decoded_again =
+        dequantize_tokens(format, head_dim, tokens, pool.readable());
+    BOOST_TEST((items.values == again.values));
+    BOOST_TEST((decoded.k == decoded_again.k));
+    BOOST_TEST((decoded.v == decoded_again.v));
+  });
+  BOOST_TEST(formats_with_unused_bytes == 2);  // k8v4 at both head_dims
 }
 
 BOOST_AUTO_TEST_CASE(an_append_of_nothing_writes_nothing) {
@@ -383,7 +435,7 @@ BOOST_AUTO_TEST_CASE(decoded_values_are_code_times_scale_plus_zero) {
     const std::int64_t tokens = 96;
     rows x = random_rows(23, tokens, head_dim);
     x.k[5] = 0x7c00;  // infinity: its group decodes to NaN
-    page_pool pool(format, head_dim, 2);
+    page_pool pool(format, head_dim, spec::pages_for_tokens(format, tokens));
     append(format, head_dim, x, 0, tokens, 0, pool);
     const unpacked_tokens read = unpack_tokens(format, head_dim, tokens, pool.readable());
     const dequantized_tokens decoded = dequantize_tokens(format, head_dim, tokens, pool.readable());
@@ -421,9 +473,11 @@ BOOST_AUTO_TEST_CASE(calls_outside_the_contract_are_refused) {
       BOOST_CHECK_THROW(unpack_tokens(format, head_dim, 17, pool.readable()), spec::contract_error);
     }
     BOOST_CHECK_THROW(append(format, head_dim, x, 0, 80, 0, pool), spec::contract_error);
-    BOOST_CHECK_THROW(append(format, head_dim, x, 0, 16, 64, pool), spec::contract_error);
+    BOOST_CHECK_THROW(append(format, head_dim, x, 0, 16, format.tokens_per_page, pool),
+                      spec::contract_error);
     BOOST_CHECK_THROW(append(format, head_dim, x, 0, 16, -16, pool), spec::contract_error);
-    BOOST_CHECK_THROW(unpack_tokens(format, head_dim, 80, pool.readable()), spec::contract_error);
+    BOOST_CHECK_THROW(unpack_tokens(format, head_dim, format.tokens_per_page + 16, pool.readable()),
+                      spec::contract_error);
     BOOST_CHECK_THROW(dequantize_tokens(format, head_dim, -16, pool.readable()),
                       spec::contract_error);
     const std::span<const half_bits> k = x.k;
