@@ -59,6 +59,46 @@ BOOST_AUTO_TEST_CASE(recent_tokens_are_stored_as_they_are) {
   BOOST_TEST((stored.scores == original.scores));
 }
 
+// High tier, low tier, recent part: the textbook formula on the decoded values in this order.
+BOOST_AUTO_TEST_CASE(two_tiers_are_attended_in_the_order_of_positions) {
+  const head_fixture head = random_head({spec::format_id::k8v4, 64, 2, 40, 9, 70}, 5);
+  std::vector<std::span<const std::byte>> pages = head.pool.readable();
+  std::vector<std::span<const std::byte>> low_pages = head.low_pool.readable();
+  dequantized_tokens all = dequantize_tokens(spec::format_of(spec::format_id::k8v4), 64, 40, pages);
+  const dequantized_tokens low =
+      dequantize_tokens(spec::format_of(spec::format_id::k4v2), 64, 70, low_pages);
+  all.k.insert(all.k.end(), low.k.begin(), low.k.end());
+  all.v.insert(all.v.end(), low.v.begin(), low.v.end());
+  for (std::size_t i = all.k.size(); i < head.k.size(); ++i) {
+    all.k.push_back(half_to_float(head.k[i]));
+    all.v.push_back(half_to_float(head.v[i]));
+  }
+  const oracle_output stored = attend_stored(head.input());
+  const oracle_output plain = attend_plain_route(head.input());
+  BOOST_REQUIRE(stored.scores.size() == 119u * 2);
+  for (std::size_t g = 0; g < 2; ++g) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (std::size_t t = 0; t < 119; ++t) {
+      double dot = 0;
+      for (std::size_t i = 0; i < 64; ++i) {
+        dot += double{half_to_float(head.q[64 * g + i])} * all.k[64 * t + i];
+      }
+      const double logit = head.softmax_scale * dot;
+      BOOST_TEST(std::fabs(stored.scores[2 * t + g] - logit / std::log(2.0)) <= 1e-12);
+      BOOST_TEST(std::fabs(plain.scores[2 * t + g] - logit / std::log(2.0)) <= 1e-2);
+      weights.push_back(std::exp(logit));
+      sum += weights.back();
+    }
+    for (std::size_t i = 0; i < 64; ++i) {
+      double o = 0;
+      for (std::size_t t = 0; t < 119; ++t) o += weights[t] / sum * all.v[64 * t + i];
+      BOOST_TEST(std::fabs(stored.out[64 * g + i] - o) <= 1e-12);
+      BOOST_TEST(std::fabs(plain.out[64 * g + i] - o) <= 1e-2);
+    }
+  }
+}
+
 // More bits lose less.
 BOOST_AUTO_TEST_CASE(scheme_errors_are_ordered_by_bits) {
   const auto scheme_error = [](spec::format_id format) {
