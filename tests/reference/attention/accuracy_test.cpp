@@ -27,14 +27,19 @@ namespace {
 // qm / 32639 (half a unit, and three roundings of 2^-24 * 32639), times |K|; the fp32 operations
 // after it add less than fp32_score_error. Measured up to 2.0e-4 * sharpness, 0.4 of the bound.
 //
-// int2_g16: q' * ks and P * vs are rounded to fp16 after q' and P, and multiplied by codes up to 3,
-// so scores err by up to 2.9e-3 * sharpness, and the output is worse than the plain route:
-// measured 1.2 to 2.7 times (sharpness 1), up to 6 times (sharpness 4). The factor 2 does not hold,
-// so the error is bounded in absolute terms, and against the error of 2-bit quantization itself,
-// 300 times larger.
+// Two tiers: measured up to 0.63 times the plain route.
+//
+// int2_g16: q' * ks and P * vs are rounded to fp16 after q' and P; zs and sb take out what the
+// rounding of q' * ks does to a whole tile. Single heads scatter about the plain route, which can
+// be lucky, so the factor 2 is asked of the root mean square over many query heads. Measured
+// (head_dim 64 and 128, sharpness 1, 2 and 4, 64, 512 and 2048 tokens): over 200 caches of 4 query
+// heads 0.96 to 1.64 times the plain route, at 64 tokens 1.27 to 1.64; over the 12 caches of the
+// test up to 1.75. Without zs and sb it is up to 2.8. Single outputs err by up to 0.97e-3 *
+// sharpness, a thousandth of what 2-bit quantization itself does; scores by up to 1.71e-3 *
+// sharpness (plain route 1.5e-3, without zs and sb 2.6e-3).
 constexpr double plain_ratio_bound = 2;
-constexpr double int2_error_bound = 1.5e-3;          // times sharpness; measured up to 0.9e-3
-constexpr double int2_share_of_scheme_error = 0.01;  // measured up to 0.003
+constexpr double int2_error_bound = 1e-3;              // times sharpness
+constexpr double int2_share_of_scheme_error = 0.0015;  // measured up to 0.00095
 
 struct measured {
   double error;        // worst query head, against attend_stored
@@ -43,22 +48,14 @@ struct measured {
 };
 
 constexpr double fp32_score_error = 2e-5;  // times sharpness
-constexpr double int2_score_error = 4e-3;  // times sharpness
+constexpr double int2_score_error = 2e-3;  // times sharpness
 
-// [tokens][G]
-std::vector<double> score_bounds(const head_fixture& head, double sharpness) {
-  const head_shape& shape = head.shape;
-  const spec::kv_format& format = spec::format_of(shape.format);
-  const auto num_queries = static_cast<std::size_t>(shape.gqa_ratio);
-  const auto width = static_cast<std::size_t>(shape.head_dim);
-  const auto quantized = static_cast<std::size_t>(shape.num_quantized);
-  const bool by_group = format.scales == spec::scale_layout::group16;
-  std::vector<double> bounds((quantized + static_cast<std::size_t>(shape.num_recent)) * num_queries,
-                             (by_group ? int2_score_error : fp32_score_error) * sharpness);
-  if (by_group) return bounds;
-  const dequantized_tokens decoded =
-      dequantize_tokens(format, shape.head_dim, shape.num_quantized, head.pool.readable());
-  for (std::size_t i = 0; i < quantized * num_queries; ++i) {
+// Adds to the bounds of a part's scores what the fixed point of the query does to them.
+void add_fixed_point_error(const head_fixture& head, const dequantized_tokens& decoded,
+                           std::span<double> bounds) {
+  const auto num_queries = static_cast<std::size_t>(head.shape.gqa_ratio);
+  const auto width = static_cast<std::size_t>(head.shape.head_dim);
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
     double qm = 0, sum_k = 0;
     for (std::size_t channel = 0; channel < width; ++channel) {
       qm =
@@ -67,6 +64,26 @@ std::vector<double> score_bounds(const head_fixture& head, double sharpness) {
     }
     bounds[i] += head.softmax_scale * std::numbers::log2e * 0.506 * qm / 32639 * sum_k;
   }
+}
+
+// [tokens][G]
+std::vector<double> score_bounds(const head_fixture& head, double sharpness) {
+  const head_shape& shape = head.shape;
+  const spec::kv_format& format = spec::format_of(shape.format);
+  const auto num_queries = static_cast<std::size_t>(shape.gqa_ratio);
+  const auto quantized = static_cast<std::size_t>(shape.num_quantized) * num_queries;
+  const auto low = static_cast<std::size_t>(shape.num_low) * num_queries;
+  const bool by_group = format.scales == spec::scale_layout::group16;
+  std::vector<double> bounds(static_cast<std::size_t>(shape.num_tokens()) * num_queries,
+                             (by_group ? int2_score_error : fp32_score_error) * sharpness);
+  if (by_group) return bounds;
+  add_fixed_point_error(
+      head, dequantize_tokens(format, shape.head_dim, shape.num_quantized, head.pool.readable()),
+      std::span(bounds).first(quantized));
+  add_fixed_point_error(head,
+                        dequantize_tokens(spec::format_of(spec::format_id::k4v2), shape.head_dim,
+                                          shape.num_low, head.low_pool.readable()),
+                        std::span(bounds).subspan(quantized, low));
   return bounds;
 }
 
@@ -88,8 +105,8 @@ measured measure(const head_fixture& head, double sharpness) {
 void check_accuracy(const head_shape& shape, std::uint64_t seed, double sharpness) {
   BOOST_TEST_CONTEXT(spec::format_of(shape.format).name
                      << " head_dim " << shape.head_dim << " queries " << shape.gqa_ratio
-                     << " tokens " << shape.num_quantized << " + " << shape.num_recent << " seed "
-                     << seed << " sharpness " << sharpness) {
+                     << " tokens " << shape.num_quantized << " + " << shape.num_low << " + "
+                     << shape.num_recent << " seed " << seed << " sharpness " << sharpness) {
     const head_fixture head = random_head(shape, seed, sharpness);
     const measured m = measure(head, sharpness);
     BOOST_TEST(m.score_error <= 1);
@@ -148,6 +165,49 @@ BOOST_AUTO_TEST_CASE(sharp_logits) {
     for (const int head_dim : {64, 128}) {
       for (const std::uint64_t seed : {1, 2, 3}) {
         check_accuracy({format, head_dim, 4, 512, 20}, seed, 4);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(two_tiers) {
+  for (const int head_dim : {64, 128}) {
+    for (const double sharpness : {1.0, 4.0}) {
+      for (const auto& [high, low, recent] :
+           {std::array{1, 1, 1}, {33, 65, 0}, {100, 400, 20}, {1025, 1025, 64}}) {
+        check_accuracy({spec::format_id::k8v4, head_dim, 4, high, recent, low}, 1, sharpness);
+      }
+    }
+  }
+}
+
+// The root mean square, over many query heads, of the error and of that of the plain route.
+BOOST_AUTO_TEST_CASE(int2_is_within_twice_the_plain_route) {
+  for (const int head_dim : {64, 128}) {
+    for (const std::int64_t tokens : {64, 512, 2048}) {
+      for (const double sharpness : {1.0, 2.0, 4.0}) {
+        const auto width = static_cast<std::size_t>(head_dim);
+        double error = 0, plain_error = 0;  // sums of squares
+        for (std::uint64_t seed = 1000; seed < 1012; ++seed) {
+          const head_fixture head =
+              random_head({spec::format_id::int2_g16, head_dim, 4, tokens, 0}, seed, sharpness);
+          const decode_output output = decode_attention(head.input());
+          const oracle_output oracle = attend_stored(head.input());
+          const oracle_output plain = attend_plain_route(head.input());
+          for (std::size_t first = 0; first < output.out.size(); first += width) {
+            const auto exact = std::span<const double>(oracle.out).subspan(first, width);
+            const double own =
+                relative_error(std::span<const float>(output.out).subspan(first, width), exact);
+            const double other =
+                relative_error(std::span<const double>(plain.out).subspan(first, width), exact);
+            error += own * own;
+            plain_error += other * other;
+          }
+        }
+        BOOST_TEST(std::sqrt(error) <= plain_ratio_bound * std::sqrt(plain_error),
+                   "head_dim " << head_dim << " tokens " << tokens << " sharpness " << sharpness
+                               << ": " << std::sqrt(error / plain_error)
+                               << " times the plain route");
       }
     }
   }
