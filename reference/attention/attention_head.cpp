@@ -20,9 +20,13 @@ half_matrix query_operand(const decode_input& input) {
   return q;
 }
 
+bool has_group16_scales(const decode_input& input) {
+  return spec::format_of(input.format).scales == spec::scale_layout::group16;
+}
+
 std::vector<fixed_point_query> fixed_point_queries(const decode_input& input) {
   std::vector<fixed_point_query> rows;
-  if (spec::format_of(input.format).scales != spec::scale_layout::per_token) return rows;
+  if (has_group16_scales(input)) return rows;
   for (int g = 0; g < input.gqa_ratio; ++g) {
     rows.push_back(to_fixed_point(input.q.subspan(static_cast<std::size_t>(g) * input.head_dim,
                                                   static_cast<std::size_t>(input.head_dim))));
@@ -30,30 +34,32 @@ std::vector<fixed_point_query> fixed_point_queries(const decode_input& input) {
   return rows;
 }
 
-// [head_dim][8]: value(channel, query, eK - E), of formats with scales per group of 16.
-template <typename Value>
-half_matrix group16_operand(const decode_input& input, const Value& value) {
-  const spec::kv_format& format = spec::format_of(input.format);
-  if (format.scales != spec::scale_layout::group16) return {0, query_columns};
-  half_matrix operand(input.head_dim, query_columns);
-  for (int channel = 0; channel < input.head_dim; ++channel) {
-    const int exponent =
-        operand_exponent(format, input.head_dim, kv_side::key, channel / 16) - key_exponent;
-    for (int g = 0; g < query_columns; ++g) {
-      operand.at(channel, g) = float_to_half(value(channel, g, exponent));
-    }
-  }
-  return operand;
+// eK - E.
+int relative_key_exponent(const decode_input& input, int channel) {
+  return operand_exponent(spec::format_of(input.format), input.head_dim, kv_side::key,
+                          channel / 16) -
+         key_exponent;
 }
 
 half_matrix scaled_query_operand(const decode_input& input, const half_matrix& q) {
-  return group16_operand(input, [&](int channel, int g, int exponent) {
-    return std::ldexp(half_to_float(q.at(channel, g)), exponent);
-  });
+  if (!has_group16_scales(input)) return {0, query_columns};
+  half_matrix scaled = q;
+  for (int channel = 0; channel < input.head_dim; ++channel) {
+    const float factor = std::ldexp(1.0f, relative_key_exponent(input, channel));
+    for (int g = 0; g < query_columns; ++g) {
+      scaled.at(channel, g) = float_to_half(half_to_float(q.at(channel, g)) * factor);
+    }
+  }
+  return scaled;
 }
 
 half_matrix mid_unit_operand(const decode_input& input) {
-  return group16_operand(input, [](int, int, int exponent) { return std::ldexp(1.5f, -exponent); });
+  if (!has_group16_scales(input)) return {0, input.head_dim};
+  half_matrix units(1, input.head_dim);
+  for (int channel = 0; channel < input.head_dim; ++channel) {
+    units.at(0, channel) = float_to_half(std::ldexp(1.5f, -relative_key_exponent(input, channel)));
+  }
+  return units;
 }
 
 std::vector<quantized_part> quantized_parts(const decode_input& input) {

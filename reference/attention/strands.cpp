@@ -35,14 +35,6 @@ half_matrix to_half_operand(const query_rows& p) {
   return operand;
 }
 
-half_matrix transposed(const half_matrix& x) {
-  half_matrix result(x.cols, x.rows);
-  for (std::int64_t row = 0; row < x.rows; ++row) {
-    for (std::int64_t col = 0; col < x.cols; ++col) result.at(col, row) = x.at(row, col);
-  }
-  return result;
-}
-
 query_rows to_floats(const half_matrix& operand) {
   query_rows rows(static_cast<std::size_t>(operand.rows));
   for (std::int64_t i = 0; i < operand.rows; ++i) {
@@ -162,17 +154,16 @@ group16_strand::group16_strand(const attention_head& head, const quantized_part&
       zc_(head.head_dim / spec::group_size, zero_row),
       o_(head.head_dim, zero_row) {}
 
-// The part of a score that the tokens of a tile share: zero and middle code, less the share of the
-// middle code in what the rounding of b does to the dot product.
-query_row group16_strand::middle_of(const half_matrix& zeros, const half_matrix& scales,
-                                    const half_matrix& b) const {
-  query_rows zk(1, zero_row), zs(1, zero_row), sb(query_columns, zero_row);
-  mma_chain(zk, zeros, head_.q, head_.arch);
-  mma_chain(zs, scales, head_.q, head_.arch);
-  mma_chain(sb, transposed(b), head_.mid_units, head_.arch);  // a row a query, all columns equal
+// The part of a score that the tokens of a tile share: zero and middle code, less what the middle
+// code makes of the rounded b. zeros and scales are rows 0 and 1 of `keys`.
+query_row group16_strand::middle_of(const half_matrix& keys, const half_matrix& b) const {
+  query_rows k(2, zero_row), sb(1, zero_row);
+  mma_chain(k, keys, head_.q, head_.arch);
+  mma_chain(sb, head_.mid_units, b, head_.arch);  // b as B: products do not know which factor is A
   query_row mid = zero_row;
   for (int g = 0; g < query_columns; ++g) {
-    mid[g] = mul(sub(fma(1.5f, zs[0][g], zk[0][g]), sb[g][0]), head_.c);
+    const float zk = k[0][g], zs = k[1][g];
+    mid[g] = mul(sub(fma(1.5f, zs, zk), sb[0][g]), head_.c);
   }
   return mid;
 }
@@ -182,17 +173,16 @@ query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
   const half_matrix keys = key_operand(part_, page);
   query_rows s(tokens, zero_row);
   for (int first = 0; first < tokens; first += tile) {
-    half_matrix zeros(1, head_.head_dim);
-    half_matrix scales(1, head_.head_dim);
+    half_matrix zeros_and_scales(2, head_.head_dim);
     half_matrix scaled_q(head_.head_dim, query_columns);  // b
     for (int channel = 0; channel < head_.head_dim; ++channel) {
       const scale_position position = part_.layout.scale(kv_side::key, first, channel);
-      zeros.at(0, channel) = read_half(page, position.zero_byte);
-      scales.at(0, channel) = read_half(page, position.scale_byte);
-      scale_queries(q_prime_[channel], scales.at(0, channel), head_.num_queries,
-                    &scaled_q.at(channel, 0));
+      zeros_and_scales.at(0, channel) = read_half(page, position.zero_byte);
+      const half_bits ks = read_half(page, position.scale_byte);
+      zeros_and_scales.at(1, channel) = ks;
+      scale_queries(q_prime_[channel], ks, head_.num_queries, &scaled_q.at(channel, 0));
     }
-    const query_row mid = middle_of(zeros, scales, scaled_q);
+    const query_row mid = middle_of(zeros_and_scales, scaled_q);
 
     half_matrix tile_keys(tile, head_.head_dim);
     std::copy_n(&keys.values[static_cast<std::size_t>(first) * keys.cols], tile_keys.values.size(),

@@ -40,8 +40,7 @@ class group16_strand {
   [[nodiscard]] partial_result finish() const;
 
  private:
-  [[nodiscard]] query_row middle_of(const half_matrix& zeros, const half_matrix& scales,
-                                    const half_matrix& b) const;
+  [[nodiscard]] query_row middle_of(const half_matrix& keys, const half_matrix& b) const;
   [[nodiscard]] query_rows scores_of(std::span<const std::byte> page) const;
 
   const attention_head& head_;
