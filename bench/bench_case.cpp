@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t granularity = spec::tokens_per_tile;
 constexpr std::int64_t index_bytes = 4;  // of a selected token
+constexpr spec::format_id low_tier = spec::format_id::k4v2;
 
 std::string_view name_of(operation op) {
   constexpr std::array<std::string_view, 5> names = {"decode", "quantize_pack", "gather_quantize",
@@ -21,13 +22,21 @@ std::string_view name_of(operation op) {
   return names[static_cast<std::size_t>(op)];
 }
 
-// Bytes of one token of one KV head in pages; a page's bytes are a multiple of its tokens.
+// Bytes of one token of one KV head in pages; a page's content is a multiple of its tokens.
 std::int64_t token_bytes(spec::format_id format, int head_dim) {
-  return spec::page_size_bytes(spec::format_of(format), head_dim) / spec::tokens_per_page;
+  return spec::page_content_bytes(spec::format_of(format), head_dim) /
+         spec::format_of(format).tokens_per_page;
 }
 
 // K and V of one token of one KV head in fp16.
 std::int64_t row_bytes(const bench_case& c) { return std::int64_t{2} * c.model.head_dim * 2; }
+
+// The same of a cache.
+std::int64_t cache_bytes(const bench_case& c, std::int64_t tokens) {
+  const cache_parts parts = parts_of(c, tokens);
+  return parts.quantized * token_bytes(c.format, c.model.head_dim) +
+         parts.low * token_bytes(low_tier, c.model.head_dim) + parts.recent * row_bytes(c);
+}
 
 std::vector<std::int64_t> ragged_lengths(const length_range& range, int batch) {
   splitmix64 random(20240229);
@@ -54,14 +63,21 @@ std::int64_t set_bytes(const bench_case& c, std::int64_t tokens) {  // of one co
     case operation::decode: {
       const std::vector<std::int64_t> lengths = lengths_of(c);
       std::int64_t pages = 0;
-      for (const std::int64_t n : lengths) pages += c.model.kv_heads * spec::pages_for_tokens(n);
+      std::int64_t recent = 0;
+      for (const std::int64_t n : lengths) {
+        const cache_parts parts = parts_of(c, n);
+        pages += c.model.kv_heads * pages_of(c, parts);
+        recent += c.model.kv_heads * parts.recent;
+      }
+      // The two kinds of a pool with tiers are held in equal numbers.
+      if (c.tiers) pages *= 2;
       const std::int64_t capacity = *std::max_element(lengths.begin(), lengths.end());
       const std::int64_t scores =
           c.scores || c.significance ? std::int64_t{c.batch} * c.model.q_heads * capacity * 4 : 0;
       const std::int64_t running =
           c.significance ? std::int64_t{c.batch} * c.model.kv_heads * capacity * 4 : 0;
-      return pages * spec::page_size_bytes(spec::format_of(c.format), c.model.head_dim) + scores +
-             running;
+      return pages * spec::page_size_bytes(spec::format_of(c.format), c.model.head_dim) +
+             recent * row_bytes(c) + scores + running;
     }
     case operation::quantize_pack:
       return tokens * row_bytes(c) + cache;
@@ -80,8 +96,8 @@ std::int64_t set_bytes(const bench_case& c, std::int64_t tokens) {  // of one co
 std::string bench_case::name() const {
   std::string text = fmt::format("{}/", name_of(op));
   if (op != operation::score_update) {
-    text +=
-        fmt::format("{}{}/", spec::format_of(format).name, op == operation::demote ? "_k4v2" : "");
+    text += fmt::format("{}{}/", tiers ? "tiers" : spec::format_of(format).name,
+                        op == operation::demote ? "_k4v2" : "");
   }
   text += model.name;
   if (mix == length_mix::uniform) {
@@ -94,32 +110,47 @@ std::string bench_case::name() const {
 
 std::vector<bench_case> gpu_cases() {
   std::vector<bench_case> cases;
-  const auto add_matrix = [&](operation op, spec::format_id format, bool scores = false,
-                              bool significance = false) {
+  const auto add_matrix = [&](const bench_case& kind) {
     for (const model_shape& model : models) {
       for (const int batch : {1, 8, 64}) {
         for (const std::int64_t tokens : {4096, 16384, 65536}) {
-          bench_case c{op, format, model, batch};
-          c.tokens = tokens;
-          c.scores = scores;
-          c.significance = significance;
-          cases.push_back(c);
+          cases.push_back(kind);
+          cases.back().model = model;
+          cases.back().batch = batch;
+          cases.back().tokens = tokens;
         }
       }
     }
   };
+  const auto add_mixes = [&](const bench_case& kind) {
+    for (const length_mix mix : {length_mix::ragged, length_mix::equal}) {
+      cases.push_back(kind);
+      cases.back().model = models[0];
+      cases.back().batch = 64;
+      cases.back().mix = mix;
+    }
+  };
   for (const spec::kv_format& format : spec::kv_formats) {
-    for (const bool scores : {false, true}) add_matrix(operation::decode, format.id, scores);
-    for (const length_mix mix : {length_mix::ragged, length_mix::equal})
-      cases.push_back({operation::decode, format.id, models[0], 64, mix});
+    bench_case decode{operation::decode, format.id};
+    add_matrix(decode);
+    add_mixes(decode);
+    decode.scores = true;
+    add_matrix(decode);
   }
-  for (const spec::format_id format : {spec::format_id::k8v4, spec::format_id::k4v2})
-    add_matrix(operation::decode, format, false, true);
+  bench_case tiers{operation::decode, spec::format_id::k8v4};
+  tiers.tiers = true;
+  add_matrix(tiers);
+  add_mixes(tiers);
+  for (bench_case step : {bench_case{operation::decode, spec::format_id::k8v4},
+                          bench_case{operation::decode, spec::format_id::k4v2}, tiers}) {
+    step.significance = true;
+    add_matrix(step);
+  }
   for (const operation op : {operation::quantize_pack, operation::gather_quantize}) {
-    for (const spec::kv_format& format : spec::kv_formats) add_matrix(op, format.id);
+    for (const spec::kv_format& format : spec::kv_formats) add_matrix({op, format.id});
   }
   for (const operation op : {operation::demote, operation::score_update})
-    add_matrix(op, spec::format_id::k8v4);
+    add_matrix({op, spec::format_id::k8v4});
   return cases;
 }
 
@@ -148,6 +179,13 @@ std::vector<bench_case> emulator_cases() {
       cases.back().significance = true;
     }
   }
+  for (const bool significance : {false, true}) {
+    for (const length_mix mix : {length_mix::uniform, length_mix::ragged}) {
+      add(operation::decode, spec::format_id::k8v4, mix, false);
+      cases.back().tiers = true;
+      cases.back().significance = significance;
+    }
+  }
   return cases;
 }
 
@@ -162,6 +200,18 @@ std::vector<std::int64_t> lengths_of(const bench_case& c) {
   return lengths;
 }
 
+cache_parts parts_of(const bench_case& c, std::int64_t tokens) {
+  if (!c.tiers) return {tokens, 0, 0};
+  const std::int64_t recent = std::min<std::int64_t>(tokens, 64), paged = tokens - recent;
+  const std::int64_t high = paged / 4 / granularity * granularity;
+  return {high, paged - high, recent};
+}
+
+std::int64_t pages_of(const bench_case& c, const cache_parts& parts) {
+  return spec::pages_for_tokens(spec::format_of(c.format), parts.quantized) +
+         spec::pages_for_tokens(spec::format_of(low_tier), parts.low);
+}
+
 case_costs costs_of(const bench_case& c, std::int64_t l2_bytes) {
   const std::vector<std::int64_t> lengths = lengths_of(c);
   const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
@@ -173,7 +223,9 @@ case_costs costs_of(const bench_case& c, std::int64_t l2_bytes) {
       const std::int64_t out_and_state = head_dim * 4 + 2 * 4, score = c.scores ? 4 : 0;
       costs.tokens = tokens;
       const std::int64_t running = c.significance ? 2 * 4 : 0;  // read and written
-      costs.moved_bytes = tokens * (heads * (page_token + running) + c.model.q_heads * score) +
+      std::int64_t cache = 0;
+      for (const std::int64_t n : lengths) cache += cache_bytes(c, n);
+      costs.moved_bytes = heads * cache + tokens * (heads * running + c.model.q_heads * score) +
                           c.batch * c.model.q_heads * (head_dim * 2 + out_and_state);
       break;
     }

@@ -48,7 +48,7 @@ inline constexpr length_range tiny_lengths = {20, 300, 704};
 
 struct bench_case {
   operation op;
-  spec::format_id format;  // demote: of the source, k8v4; score_update: k8v4 stands for any
+  spec::format_id format;  // tiers, demote (of the source): k8v4; score_update: k8v4 stands for any
   model_shape model;
   int batch;
   length_mix mix = length_mix::uniform;
@@ -57,6 +57,7 @@ struct bench_case {
   length_range range = served_lengths;  // when not uniform
   bool scores = false;                  // decode also writes all scores
   bool significance = false;            // decode, then score update
+  bool tiers = false;                   // decode over a K8V4, a K4V2 and a recent part
 
   // "decode/k4v2/llama3-8b/batch:64/tokens:16384", "decode/k4v2/llama3-8b/ragged/batch:64/scores"
   [[nodiscard]] std::string name() const;
@@ -69,6 +70,14 @@ struct bench_case {
 
 // Tokens of each sequence, multiples of 16; a pure function of the case.
 [[nodiscard]] std::vector<std::int64_t> lengths_of(const bench_case& c);
+
+// How the tokens of a sequence lie in its cache; all of them in one quantized part, or with tiers
+// the last 64 as fp16, a quarter of the others in the high tier, the rest in the low one.
+struct cache_parts {
+  std::int64_t quantized, low, recent;
+};
+[[nodiscard]] cache_parts parts_of(const bench_case& c, std::int64_t tokens);
+[[nodiscard]] std::int64_t pages_of(const bench_case& c, const cache_parts& parts);
 
 struct case_costs {
   std::int64_t moved_bytes;   // that one launch must read and write, each byte once

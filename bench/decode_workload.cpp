@@ -1,6 +1,7 @@
 // Decode attention on pages made by the reference once and repeated; page ids shuffled. Checked:
 // out, state, scores or running significance of all query heads of some KV heads.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -13,29 +14,42 @@
 namespace kvproof::bench {
 namespace {
 
+constexpr spec::format_id low_format = spec::format_id::k4v2;
+// Recent rows repeat after a prime number of them.
+constexpr std::int64_t distinct_rows = 8191;
+
 class decode_workload final : public workload {
  public:
   decode_workload(gpu::device& dev, const bench_case& c, std::int64_t copies)
       : dev_(dev),
         case_(c),
-        pages_(spec::format_of(c.format), c.model.head_dim),
         lengths_(lengths_of(c)),
         longest_(*std::max_element(lengths_.begin(), lengths_.end())),
-        max_pages_(spec::pages_for_tokens(longest_)),
+        max_pages_(pages_of(c, parts_of(c, longest_))),
         q_(random_halves(std::int64_t{c.batch} * c.model.q_heads * c.model.head_dim, 3)) {
     const std::int64_t heads = num_heads(), rows = std::int64_t{c.batch} * c.model.q_heads;
+    samples_.emplace_back(spec::format_of(c.format), c.model.head_dim);
+    if (c.tiers) samples_.emplace_back(spec::format_of(low_format), c.model.head_dim);
     for (std::int64_t copy = 0; copy < copies; ++copy) add_table();
-    pool_ =
-        repeated(dev, pages_.bytes(),
-                 num_pages_ * spec::page_size_bytes(spec::format_of(c.format), c.model.head_dim));
+    add_pool();
     table_buffer_ = uploaded(dev, table_);
     q_buffer_ = uploaded(dev, q_);
-    std::vector<std::int32_t> of_heads;
-    for (const std::int64_t n : lengths_)
-      of_heads.insert(of_heads.end(), static_cast<std::size_t>(c.model.kv_heads),
-                      static_cast<std::int32_t>(n));
-    lengths_buffer_ = uploaded(dev, of_heads);
-    recent_buffer_ = uploaded(dev, std::vector<std::int32_t>(of_heads.size(), 0));
+    std::vector<std::int32_t> quantized, low, recent, all;
+    for (const std::int64_t n : lengths_) {
+      const cache_parts parts = parts_of(c, n);
+      const auto of_heads = [&](std::vector<std::int32_t>& to, std::int64_t tokens) {
+        to.insert(to.end(), static_cast<std::size_t>(c.model.kv_heads),
+                  static_cast<std::int32_t>(tokens));
+      };
+      of_heads(quantized, parts.quantized);
+      of_heads(low, parts.low);
+      of_heads(recent, parts.recent);
+      of_heads(all, n);
+    }
+    quantized_buffer_ = uploaded(dev, quantized);
+    low_buffer_ = uploaded(dev, low);
+    recent_buffer_ = uploaded(dev, recent);
+    lengths_buffer_ = uploaded(dev, all);
     out_ = gpu::device_buffer(dev, rows * c.model.head_dim * 4);
     state_ = gpu::device_buffer(dev, rows * 2 * 4);
     score_floats_ = c.scores ? heads * longest_ * c.model.gqa_ratio() : 0;
@@ -47,14 +61,15 @@ class decode_workload final : public workload {
     args_.kv_heads = c.model.kv_heads;
     args_.gqa_ratio = c.model.gqa_ratio();
     args_.softmax_scale = 1 / std::sqrt(static_cast<float>(c.model.head_dim));
-    args_.max_quantized = static_cast<int>(longest_);
+    args_.max_quantized = static_cast<int>(parts_of(c, longest_).quantized);
     args_.equal_lengths =
         std::ranges::all_of(lengths_, [&](std::int64_t n) { return n == longest_; });
     args_.q = q_buffer_.get();
     args_.max_pages = static_cast<int>(max_pages_);
     args_.pages = pool_.get();
-    args_.num_quantized = lengths_buffer_.get();
+    args_.num_quantized = quantized_buffer_.get();
     args_.num_recent = recent_buffer_.get();
+    if (c.tiers) add_tiers(copies);
     args_.out = out_.get();
     args_.state = state_.get();
     args_.score_capacity = longest_;
@@ -66,6 +81,10 @@ class decode_workload final : public workload {
 
   void launch(std::int64_t copy) override {
     args_.page_table = table_buffer_.get() + copy * num_heads() * max_pages_ * 4;
+    if (case_.tiers) {
+      args_.recent_k = recent_k_.get() + copy * recent_rows_ * row_bytes();
+      args_.recent_v = recent_v_.get() + copy * recent_rows_ * row_bytes();
+    }
     if (case_.significance) {
       significance_.decode = args_;
       significance_.running = running_of(copy);
@@ -79,22 +98,23 @@ class decode_workload final : public workload {
 
   [[nodiscard]] std::string mismatch(std::int64_t copy) override {
     const std::vector<std::int64_t> heads = checked_heads();
-    std::vector<std::vector<std::span<const std::byte>>> views;
+    std::vector<head_pages> views;
+    std::vector<std::vector<reference::half_bits>> recent_k, recent_v;
     std::vector<reference::decode_input> inputs;
-    for (const std::int64_t head : heads) views.push_back(pages_of(copy, head));
+    for (const std::int64_t head : heads) {
+      views.push_back(pages_of_head(copy, head));
+      recent_k.push_back(recent_of(k_values_, copy, head));
+      recent_v.push_back(recent_of(v_values_, copy, head));
+    }
     const std::int64_t q_floats = std::int64_t{case_.model.gqa_ratio()} * case_.model.head_dim;
     for (std::size_t i = 0; i < heads.size(); ++i) {
-      inputs.push_back({case_.format,
-                        case_.model.head_dim,
-                        case_.model.gqa_ratio(),
+      const cache_parts parts = parts_of(case_, length_of(heads[i]));
+      inputs.push_back({case_.format, case_.model.head_dim, case_.model.gqa_ratio(),
                         args_.softmax_scale,
                         std::span(q_).subspan(static_cast<std::size_t>(heads[i] * q_floats),
                                               static_cast<std::size_t>(q_floats)),
-                        length_of(heads[i]),
-                        views[i],
-                        0,
-                        {},
-                        {}});
+                        parts.quantized, views[i].tiers[0], parts.recent, recent_k[i], recent_v[i],
+                        parts.low, views[i].tiers[1]});
     }
     const std::vector<reference::decode_output> expected = reference::decode_attention(inputs);
     for (std::size_t i = 0; i < heads.size(); ++i) {
@@ -140,29 +160,92 @@ class decode_workload final : public workload {
     updates_.assign(static_cast<std::size_t>(copies), 0);
   }
 
-  // One copy's page ids, [head][page]; entries behind a head's end are -1.
-  void add_table() {
-    std::int64_t pages = 0;
-    for (std::int64_t head = 0; head < num_heads(); ++head)
-      pages += spec::pages_for_tokens(length_of(head));
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(pages));
-    shuffled_ids(ids, num_pages_, static_cast<std::uint64_t>(num_pages_));
-    auto next = ids.begin();
-    for (std::int64_t head = 0; head < num_heads(); ++head) {
-      const std::int64_t of_head = spec::pages_for_tokens(length_of(head));
-      table_.insert(table_.end(), next, next + of_head);
-      next += of_head;
-      table_.resize(table_.size() + static_cast<std::size_t>(max_pages_ - of_head), -1);
+  // fp16 recent parts: rows that repeat, out of step with heads.
+  void add_tiers(std::int64_t copies) {
+    recent_rows_ = num_heads() * parts_of(case_, longest_).recent;
+    k_values_ = random_halves(distinct_rows * case_.model.head_dim, 6);
+    v_values_ = random_halves(distinct_rows * case_.model.head_dim, 7);
+    const std::int64_t bytes = copies * recent_rows_ * row_bytes();
+    recent_k_ = repeated(dev_, std::as_bytes(std::span(k_values_)), bytes);
+    recent_v_ = repeated(dev_, std::as_bytes(std::span(v_values_)), bytes);
+    args_.num_low = low_buffer_.get();
+    args_.max_low = static_cast<int>(parts_of(case_, longest_).low);
+    args_.recent_capacity = static_cast<int>(parts_of(case_, longest_).recent);
+  }
+  [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{case_.model.head_dim} * 2; }
+
+  // Recent rows of a head, of k_values_ or v_values_.
+  [[nodiscard]] std::vector<reference::half_bits> recent_of(
+      const std::vector<reference::half_bits>& values, std::int64_t copy, std::int64_t head) const {
+    std::vector<reference::half_bits> rows;
+    const std::int64_t first = copy * recent_rows_ + head * args_.recent_capacity;
+    for (std::int64_t i = 0; i < parts_of(case_, length_of(head)).recent; ++i) {
+      const auto at = values.begin() + (first + i) % distinct_rows * case_.model.head_dim;
+      rows.insert(rows.end(), at, at + case_.model.head_dim);
     }
-    num_pages_ += pages;
+    return rows;
   }
 
-  [[nodiscard]] std::vector<std::span<const std::byte>> pages_of(std::int64_t copy,
-                                                                 std::int64_t head) const {
-    std::vector<std::span<const std::byte>> pages;
-    const std::int64_t at = (copy * num_heads() + head) * max_pages_;
-    for (std::int64_t page = 0; page < spec::pages_for_tokens(length_of(head)); ++page)
-      pages.push_back(pages_.page(table_[static_cast<std::size_t>(at + page)]));
+  // One copy's page ids, [head][entry]: the quantized part from the front, the low tier from the
+  // end of the row; -1 between.
+  void add_table() {
+    std::array<std::int64_t, 2> pages = {};
+    for (std::int64_t head = 0; head < num_heads(); ++head) {
+      for (std::size_t tier = 0; tier < samples_.size(); ++tier)
+        pages[tier] += pages_of_tier(head, tier);
+    }
+    std::array<std::vector<std::int32_t>, 2> ids;
+    for (std::size_t tier = 0; tier < samples_.size(); ++tier) {
+      ids[tier].resize(static_cast<std::size_t>(pages[tier]));
+      shuffled_ids(ids[tier], num_pages_[tier], static_cast<std::uint64_t>(num_pages_[tier]));
+      num_pages_[tier] += pages[tier];
+    }
+    const std::size_t copy_begin = table_.size();
+    table_.resize(copy_begin + static_cast<std::size_t>(num_heads() * max_pages_), -1);
+    std::array<std::size_t, 2> used = {};
+    for (std::int64_t head = 0; head < num_heads(); ++head) {
+      for (std::size_t tier = 0; tier < samples_.size(); ++tier) {
+        for (std::int64_t i = 0; i < pages_of_tier(head, tier); ++i) {
+          table_[copy_begin + entry(head, tier, i)] = page_id(tier, ids[tier][used[tier]++]);
+        }
+      }
+    }
+  }
+  [[nodiscard]] std::int64_t pages_of_tier(std::int64_t head, std::size_t tier) const {
+    const cache_parts parts = parts_of(case_, length_of(head));
+    return tier == 0 ? spec::pages_for_tokens(spec::format_of(case_.format), parts.quantized)
+                     : spec::pages_for_tokens(spec::format_of(low_format), parts.low);
+  }
+  // Of page i, in one copy's table.
+  [[nodiscard]] std::size_t entry(std::int64_t head, std::size_t tier, std::int64_t i) const {
+    return static_cast<std::size_t>(head * max_pages_ + (tier == 0 ? i : max_pages_ - 1 - i));
+  }
+  // The pool holds the samples of the tiers in turn; id of page `number` of a tier.
+  [[nodiscard]] std::int32_t page_id(std::size_t tier, std::int32_t number) const {
+    const auto count = static_cast<std::int32_t>(sample_pages::count),
+               tiers = static_cast<std::int32_t>(samples_.size());
+    return (number / count * tiers + static_cast<std::int32_t>(tier)) * count + number % count;
+  }
+  void add_pool() {
+    std::vector<std::byte> pattern;
+    for (const sample_pages& s : samples_)
+      pattern.insert(pattern.end(), s.bytes().begin(), s.bytes().end());
+    const std::int64_t ids = 1 + *std::max_element(table_.begin(), table_.end());
+    pool_ =
+        repeated(dev_, pattern,
+                 ids * spec::page_size_bytes(spec::format_of(case_.format), case_.model.head_dim));
+  }
+
+  struct head_pages {
+    std::vector<std::span<const std::byte>> tiers[2];
+  };
+  [[nodiscard]] head_pages pages_of_head(std::int64_t copy, std::int64_t head) const {
+    head_pages pages;
+    const auto copy_begin = static_cast<std::size_t>(copy * num_heads() * max_pages_);
+    for (std::size_t tier = 0; tier < samples_.size(); ++tier) {
+      for (std::int64_t i = 0; i < pages_of_tier(head, tier); ++i)
+        pages.tiers[tier].push_back(samples_[tier].page(table_[copy_begin + entry(head, tier, i)]));
+    }
     return pages;
   }
 
@@ -195,14 +278,17 @@ class decode_workload final : public workload {
 
   gpu::device& dev_;
   bench_case case_;
-  sample_pages pages_;
+  std::vector<sample_pages> samples_;  // of the quantized part, then of the low tier
   std::vector<std::int64_t> lengths_;
   std::int64_t longest_, max_pages_;
   std::vector<reference::half_bits> q_;
-  std::vector<std::int32_t> table_;  // [copy][head][page]
-  std::int64_t num_pages_ = 0, score_floats_ = 0;
-  gpu::device_buffer pool_, table_buffer_, q_buffer_, lengths_buffer_, recent_buffer_, out_, state_,
-      scores_, running_, workspace_;
+  std::vector<std::int32_t> table_;                        // [copy][head][page]
+  std::array<std::int64_t, 2> num_pages_ = {};             // of each tier
+  std::int64_t score_floats_ = 0, recent_rows_ = 0;        // of one copy
+  std::vector<reference::half_bits> k_values_, v_values_;  // [distinct_rows][head_dim]
+  gpu::device_buffer pool_, table_buffer_, q_buffer_, quantized_buffer_, low_buffer_,
+      recent_buffer_, lengths_buffer_, recent_k_, recent_v_, out_, state_, scores_, running_,
+      workspace_;
   gpu::decode_args args_{};
   gpu::significance_args significance_{};
   std::vector<int> updates_;  // launches of each copy

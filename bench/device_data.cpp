@@ -22,7 +22,7 @@ std::vector<reference::half_bits> random_halves(std::int64_t count, std::uint64_
 sample_pages::sample_pages(const spec::kv_format& format, int head_dim)
     : page_bytes_(static_cast<std::size_t>(spec::page_size_bytes(format, head_dim))),
       bytes_(static_cast<std::size_t>(count) * page_bytes_) {
-  const std::int64_t elements = count * spec::tokens_per_page * head_dim;
+  const std::int64_t elements = count * format.tokens_per_page * head_dim;
   std::vector<std::span<std::byte>> views;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
     views.push_back(std::span(bytes_).subspan(i * page_bytes_, page_bytes_));

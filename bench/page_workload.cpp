@@ -1,6 +1,6 @@
 // The kernels that write pages: quantize, gather_quantize (one token of each pair of the source),
 // demote (one token of each pair of a K8V4 cache, appended to a K4V2 cache). Checked: some pages of
-// some heads; a page's bytes depend on its own 64 rows only.
+// some heads; a page's bytes depend on its own rows only.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ std::int64_t either(std::int64_t i) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15u >> 63);
 }
 
-spec::format_id written_format(const bench_case& c) {
-  return c.op == operation::demote ? spec::format_id::k4v2 : c.format;
+const spec::kv_format& written_format(const bench_case& c) {
+  return spec::format_of(c.op == operation::demote ? spec::format_id::k4v2 : c.format);
 }
 
 class page_workload : public workload {
@@ -35,11 +35,11 @@ class page_workload : public workload {
         case_(c),
         heads_(std::int64_t{c.batch} * c.model.kv_heads),
         written_tokens_(c.op == operation::quantize_pack ? c.tokens : c.tokens / 2),
-        pages_per_head_(written_tokens_ / spec::tokens_per_page),
-        page_bytes_(spec::page_size_bytes(spec::format_of(written_format(c)), c.model.head_dim)),
+        pages_per_head_(written_tokens_ / written_format(c).tokens_per_page),
+        page_bytes_(spec::page_size_bytes(written_format(c), c.model.head_dim)),
         pool_(dev, copies * heads_ * pages_per_head_ * page_bytes_),
         table_(static_cast<std::size_t>(heads_ * pages_per_head_)) {
-    if (written_tokens_ % spec::tokens_per_page != 0)
+    if (written_tokens_ % written_format(c).tokens_per_page != 0)
       throw spec::contract_error(c.name() + " writes no whole pages");
     shuffled_ids(table_, 0, 4);
     table_buffer_ = uploaded(dev, table_);
@@ -58,9 +58,10 @@ class page_workload : public workload {
       for (const std::int64_t page : std::set<std::int64_t>{0, 1, last / 3, last / 2, last}) {
         if (page > last) continue;
         const std::int32_t id = table_[static_cast<std::size_t>(head * pages_per_head_ + page)];
-        const std::vector<std::byte> actual =
-            downloaded<std::byte>(dev_, pool_of(copy) + id * page_bytes_, page_bytes_);
-        std::vector<std::byte> expected(actual.size());
+        const std::vector<std::byte> actual = downloaded<std::byte>(
+            dev_, pool_of(copy) + id * page_bytes_,
+            spec::page_content_bytes(written_format(case_), case_.model.head_dim));
+        std::vector<std::byte> expected(static_cast<std::size_t>(page_bytes_));
         make_page(copy, head, page, expected);
         const auto [a, b] = std::mismatch(actual.begin(), actual.end(), expected.begin());
         if (a == actual.end()) continue;
@@ -80,7 +81,8 @@ class page_workload : public workload {
   // Source tokens of the written tokens of one page.
   [[nodiscard]] std::vector<std::int32_t> sources(std::int64_t head, std::int64_t page) const {
     std::vector<std::int32_t> tokens;
-    for (std::int64_t i = page * spec::tokens_per_page; i < (page + 1) * spec::tokens_per_page; ++i)
+    const std::int64_t of_page = written_format(case_).tokens_per_page;
+    for (std::int64_t i = page * of_page; i < (page + 1) * of_page; ++i)
       tokens.push_back(selected_.empty()
                            ? static_cast<std::int32_t>(i)
                            : selected_[static_cast<std::size_t>(head * written_tokens_ + i)]);
@@ -163,7 +165,7 @@ class demote_workload final : public page_workload {
   demote_workload(gpu::device& dev, const bench_case& c, std::int64_t copies)
       : page_workload(dev, c, copies),
         from_(spec::format_of(c.format), c.model.head_dim),
-        from_pages_per_head_(c.tokens / spec::tokens_per_page),
+        from_pages_per_head_(c.tokens / spec::format_of(c.format).tokens_per_page),
         from_pages_(heads_ * from_pages_per_head_),
         from_pool_(repeated(dev, from_.bytes(), copies * from_pages_ * from_page_bytes())) {
     for (std::int64_t copy = 0; copy < copies; ++copy) {

@@ -31,20 +31,37 @@ namespace kvproof::gpu {
 
 constexpr int query_columns = spec::max_gqa_ratio;
 
-template <spec::format_id Format, int HeadDim, int Ratio>
+// What a cache holds beside its recent part.
+template <spec::format_id Format>
+struct one_part {
+  static constexpr bool tiers = false;
+  static constexpr spec::format_id first = Format, low = Format;
+};
+struct two_tiers {
+  static constexpr bool tiers = true;
+  static constexpr spec::format_id first = spec::format_id::k8v4, low = spec::format_id::k4v2;
+};
+
+template <class Cache, int HeadDim, int Ratio>
 struct decode_policy {
-  using layout = page_layout<Format, HeadDim>;
+  static constexpr bool tiers = Cache::tiers;
+  using layout = page_layout<Cache::first, HeadDim>;    // of the one part, or the high tier
+  using low_layout = page_layout<Cache::low, HeadDim>;  // of the low tier
   static constexpr int head_dim = HeadDim;
-  static constexpr int ratio = Ratio;  // G
+  static constexpr int groups = HeadDim / 16;  // of channels
+  static constexpr int ratio = Ratio;          // G
   // Queries of a lane. Up to four queries stand in every second column of an MMA result, so that a
   // lane holds one of them and spends no work on padding.
   static constexpr int lane_queries = Ratio <= 4 ? 1 : 2;
-  static constexpr decode_shape shape = decode_shape_of(spec::format_of(Format), HeadDim, Ratio);
-  static constexpr int ctas = shape.ctas_per_sm;
+  static constexpr decode_shape shape =
+      decode_shape_of(spec::format_of(Cache::first), HeadDim, Ratio, tiers);
   static constexpr int stages = shape.stages;
-  static constexpr int stage_bytes = decode_warps * layout::bytes;
+  static constexpr int stage_bytes = layout::content_bytes > low_layout::content_bytes
+                                         ? layout::content_bytes
+                                         : low_layout::content_bytes;  // of one warp's page
   static constexpr int exchange_stride = shape.exchange_stride;
-  static constexpr int query_bytes = decode_query_bytes(spec::format_of(Format), HeadDim, Ratio);
+  static constexpr int query_bytes =
+      decode_query_bytes(spec::format_of(Cache::first), HeadDim, Ratio);
 
   // The column of a query, and the query of a column (padding: ratio or more).
   static __device__ constexpr int column(int query) { return query * (3 - lane_queries); }
@@ -273,12 +290,11 @@ __device__ __forceinline__ a_fragment operand_fragment(const uint4& w) {
       operand_of<Bits, Value, HeadDim, Field>(w.z), operand_of<Bits, Value, HeadDim, Field>(w.w)};
 }
 
-// Base-2 logits of the 64 tokens of a page in shared memory at `page`: per-token formats.
-template <class Policy>
-__device__ __forceinline__ void page_scores(
-    std::uint32_t page, const integer_queries<Policy>& q, int lane,
-    tile_values<Policy::lane_queries> (&s)[Policy::layout::tiles]) {
-  using layout = typename Policy::layout;
+// Base-2 logits of the tokens of a page in shared memory at `page`: per-token formats.
+template <class layout, class Policy>
+__device__ __forceinline__ void page_scores(std::uint32_t page, const integer_queries<Policy>& q,
+                                            int lane,
+                                            tile_values<Policy::lane_queries> (&s)[layout::tiles]) {
   using number = integer_queries<Policy>;
   constexpr int n = Policy::lane_queries;
   constexpr bool nibbles = layout::key_bits == 4;
@@ -337,28 +353,31 @@ __device__ __forceinline__ void page_scores(
 }
 
 // The same of int2_g16.
-template <class Policy>
-__device__ __forceinline__ void page_scores(
-    std::uint32_t page, const half_queries<Policy>& q, int lane,
-    tile_values<Policy::lane_queries> (&s)[Policy::layout::tiles]) {
-  using layout = typename Policy::layout;
+template <class layout, class Policy>
+__device__ __forceinline__ void page_scores(std::uint32_t page, const half_queries<Policy>& q,
+                                            int lane,
+                                            tile_values<Policy::lane_queries> (&s)[layout::tiles]) {
   constexpr int d = Policy::head_dim, n = Policy::lane_queries;
+  static_assert(layout::tiles == 4);
   const int g = lane / 4, t = lane % 4;
-  float zk[4] = {0, 0, 0, 0};  // row r: zero term of tile r % 4
+  float zk[4] = {};  // rows 0-7: zk of tile row % 4; rows 8-15: zs
   for (int pair = 0; pair < layout::groups / 2; ++pair) {
-    const uint4 z = load_shared_16(page + layout::key_zero_offset + 256 * pair +
-                                   64 * (g % layout::tiles) + 16 * t);
+    const std::uint32_t at = page + 16 * t;
+    const uint4 z = load_shared_16(at + layout::key_zero_offset + 256 * pair + 64 * (g % 4)),
+                k = load_shared_16(at + layout::key_scale_offset +
+                                   layout::tile_scale_bytes * (g % 4) + 64 * pair);
     const uint2 q0 = load_shared_8(q.stored + 512 * pair),
                 q1 = load_shared_8(q.stored + 512 * pair + 256);
-    mma(zk, {z.x, 0, z.y, 0}, q0.x, q0.y);
-    mma(zk, {z.z, 0, z.w, 0}, q1.x, q1.y);
+    mma(zk, {z.x, k.x, z.y, k.y}, q0.x, q0.y);
+    mma(zk, {z.z, k.z, z.w, k.w}, q1.x, q1.y);
   }
-  for (int r = 0; r < n; ++r) zk[r] = __fmul_rn(zk[r], q.c);
   float dot[layout::tiles][4] = {};
+  float sb[2][4] = {};  // rows 0-7: sb of a query and tile 0 or 2, rows 8-15: of tile 1 or 3
   uint4 w[layout::tiles], scale[layout::tiles];
   unrolled<layout::groups>([&](auto group_index) {
     constexpr int j = decltype(group_index)::value;
-    const uint2 b = load_shared_8(q.scaled + 256 * j);
+    const uint2 own = load_shared_8(q.scaled + 256 * j);
+    uint2 b[layout::tiles];
     unrolled<layout::tiles>([&](auto tile_index) {
       constexpr int i = decltype(tile_index)::value;
       constexpr int field = layout::key_field(i, j);
@@ -370,11 +389,22 @@ __device__ __forceinline__ void page_scores(
         scale[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
                                   32 * j + 16 * t);
       }
-      mma(dot[i], operand_fragment<layout::key_bits, false, d, field>(w[i]),
-          mul_halves(b.x, j % 2 == 0 ? scale[i].x : scale[i].z),
-          mul_halves(b.y, j % 2 == 0 ? scale[i].y : scale[i].w));
+      b[i] = make_uint2(mul_halves(own.x, j % 2 == 0 ? scale[i].x : scale[i].z),
+                        mul_halves(own.y, j % 2 == 0 ? scale[i].y : scale[i].w));
+      mma(dot[i], operand_fragment<layout::key_bits, false, d, field>(w[i]), b[i].x, b[i].y);
     });
+    constexpr int up = half_queries<Policy>::common_exponent -
+                       operand_exponent<layout::key_bits, false, d>(layout::key_field(0, j));
+    constexpr std::uint32_t middle = 0x3e003e00u + up * 0x04000400u;  // 1.5 * 2^up, twice
+    for (int i = 0; i < 2; ++i)
+      mma(sb[i], {b[2 * i].x, b[2 * i + 1].x, b[2 * i].y, b[2 * i + 1].y}, middle, middle);
   });
+  // Lane 4 query + tile hands sb to the lanes that hold zk and zs of both.
+  const float own_sb = t == 0 ? sb[0][0] : t == 1 ? sb[0][2] : t == 2 ? sb[1][0] : sb[1][2];
+  for (int r = 0; r < n; ++r) {
+    const float sum = __shfl_sync(~0u, own_sb, 4 * (2 * t + r) + g % 4);
+    zk[r] = __fmul_rn(__fsub_rn(__fmaf_rn(1.5f, zk[2 + r], zk[r]), sum), q.c);
+  }
   for (int i = 0; i < layout::tiles; ++i) {
     for (int r = 0; r < n; ++r) {
       const float zero = __shfl_sync(~0u, zk[r], 4 * i + t);
@@ -385,12 +415,11 @@ __device__ __forceinline__ void page_scores(
 }
 
 // Adds the page's probabilities times values to the strand.
-template <class Policy>
-__device__ __forceinline__ void page_values(
-    std::uint32_t page, const tile_values<Policy::lane_queries> (&s)[Policy::layout::tiles],
-    int lane, strand<Policy::layout::groups, Policy::lane_queries>& a) {
-  using layout = typename Policy::layout;
-  constexpr int d = Policy::head_dim, n = Policy::lane_queries;
+template <class layout, int n>
+__device__ __forceinline__ void page_values(std::uint32_t page,
+                                            const tile_values<n> (&s)[layout::tiles], int lane,
+                                            strand<layout::groups, n>& a) {
+  constexpr int d = layout::head_dim;
   constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;  // MID
   const int g = lane / 4, t = lane % 4;
   unrolled<layout::tiles>([&](auto tile_index) {
@@ -449,11 +478,8 @@ __device__ __forceinline__ void page_values(
 }
 
 // Turns the accumulators of a strand of pages into l and the unnormalised output.
-template <class Policy>
-__device__ __forceinline__ void finish_pages(
-    strand<Policy::layout::groups, Policy::lane_queries>& a, int lane) {
-  using layout = typename Policy::layout;
-  constexpr int n = Policy::lane_queries;
+template <class layout, int n>
+__device__ __forceinline__ void finish_pages(strand<layout::groups, n>& a, int lane) {
   constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;
   for (int r = 0; r < n; ++r) {
     if constexpr (layout::per_token) {
@@ -469,7 +495,7 @@ __device__ __forceinline__ void finish_pages(
   unrolled<layout::groups>([&](auto group_index) {
     constexpr int j = decltype(group_index)::value;
     constexpr auto scale =
-        static_cast<float>(1 << operand_exponent<layout::value_bits, true, Policy::head_dim>(
+        static_cast<float>(1 << operand_exponent<layout::value_bits, true, layout::head_dim>(
                                layout::value_field(0, j)));
     for (int r = 0; r < n; ++r) {
       float y = a.z[r];
@@ -516,12 +542,14 @@ __device__ __forceinline__ void store_scores(float* scores,
   }
 }
 
-// The recent part's strand of this warp: blocks warp, warp + 4, ... of 32 tokens.
+// The recent part's strand of this warp: blocks warp, warp + 4, ... of 32 tokens. Its first token
+// is at `position`.
 template <class Policy>
-__device__ __forceinline__ void recent_strand(
-    const decode_params& p, std::int64_t head, int num_quantized, int count, int warp, int lane,
-    strand<Policy::layout::groups, Policy::lane_queries>& a, float* scores, std::uint64_t keep) {
-  constexpr int d = Policy::head_dim, groups = Policy::layout::groups, n = Policy::lane_queries,
+__device__ __forceinline__ void recent_strand(const decode_params& p, std::int64_t head,
+                                              int position, int count, int warp, int lane,
+                                              strand<Policy::groups, Policy::lane_queries>& a,
+                                              float* scores, std::uint64_t keep) {
+  constexpr int d = Policy::head_dim, groups = Policy::groups, n = Policy::lane_queries,
                 tiles = spec::tokens_per_recent_block / 16;
   const int g = lane / 4, t = lane % 4;
   const std::int64_t base = head * p.recent_capacity * d;
@@ -552,7 +580,7 @@ __device__ __forceinline__ void recent_strand(
               token + 8 * half < count ? __fmul_rn(dot[i][2 * half + r], p.c) : minus_infinity();
       }
       if (scores != nullptr)
-        store_scores<Policy>(scores, s[i], num_quantized + token, num_quantized + count, t, keep);
+        store_scores<Policy>(scores, s[i], position + token, position + count, t, keep);
     }
     a.raise(s);
     for (int i = 0; i < tiles; ++i) {
@@ -579,6 +607,32 @@ struct exchange {
   float l[decode_warps][query_columns];
 };
 
+// How a quantized part of a head is cut.
+struct part_plan {
+  int tokens, pages, pages_per_split, splits;
+};
+template <class Layout>
+__device__ __forceinline__ part_plan plan_part(int tokens) {
+  const spec::split_plan plan = spec::plan_splits(tokens);
+  return {tokens, (tokens + Layout::tokens - 1) / Layout::tokens,
+          static_cast<int>(plan.tokens_per_split) / Layout::tokens,
+          static_cast<int>(plan.num_splits)};
+}
+template <class Policy>
+struct head_plan {
+  part_plan first, low;  // low: two tiers only, else nothing
+  int recent;
+  __device__ __forceinline__ head_plan(const decode_params& p, std::int64_t head)
+      : first(plan_part<typename Policy::layout>(p.num_quantized[head])),
+        low{},
+        recent(p.recent_capacity > 0 ? p.num_recent[head] : 0) {
+    if constexpr (Policy::tiers) low = plan_part<typename Policy::low_layout>(p.num_low[head]);
+  }
+  [[nodiscard]] __device__ __forceinline__ int splits() const {
+    return first.splits + low.splits + (recent > 0 ? 1 : 0);
+  }
+};
+
 // The items of a CTA: item = head * max_splits + split, from begin up to end.
 struct work_range {
   int begin, end;
@@ -587,13 +641,11 @@ struct work_range {
 // Shares by weight, for lengths that differ: about a page a unit, and one a head, so that empty
 // heads are spread too. Every CTA sums up all heads; ranges end at splits. `scratch`: shared
 // memory.
+template <class Policy>
 __device__ __forceinline__ work_range balanced_range(const decode_params& p, unsigned* scratch) {
-  const auto recent_of = [&](int head) { return p.recent_capacity > 0 ? p.num_recent[head] : 0; };
-  const auto pages_of = [&](int head) {
-    return (p.num_quantized[head] + spec::tokens_per_block - 1) / spec::tokens_per_block;
-  };
   const auto weight_of = [&](int head) {
-    return static_cast<unsigned>(pages_of(head) + (recent_of(head) + 15) / 16 + 1);
+    const head_plan<Policy> plan(p, head);
+    return static_cast<unsigned>(plan.first.pages + plan.low.pages + (plan.recent + 15) / 16 + 1);
   };
   const int heads = p.work_items / p.max_splits, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int each = (heads + decode_threads - 1) / decode_threads;
@@ -618,13 +670,20 @@ __device__ __forceinline__ work_range balanced_range(const decode_params& p, uns
     int head = first;
     unsigned at = edge - before;  // in the head
     for (unsigned w = weight_of(head); at >= w; w = weight_of(++head)) at -= w;
-    const spec::attention_plan plan = spec::plan_attention(p.num_quantized[head], recent_of(head));
-    const auto pages_per_split =
-        static_cast<unsigned>(plan.tokens_per_split / spec::tokens_per_block);
-    const int splits = static_cast<int>(plan.num_splits) + (recent_of(head) > 0 ? 1 : 0);
-    scratch[decode_warps + side] =
-        head * p.max_splits +
-        min(splits, static_cast<int>((at + pages_per_split - 1) / pages_per_split));
+    const head_plan<Policy> plan(p, head);
+    const auto splits_before = [](unsigned pages, const part_plan& part) {
+      return static_cast<int>((pages + part.pages_per_split - 1) / part.pages_per_split);
+    };
+    int split = 0;  // the first that begins at or behind `at`
+    if (const auto pages = static_cast<unsigned>(plan.first.pages); at <= pages) {
+      split = splits_before(at, plan.first);
+    } else if constexpr (Policy::tiers) {
+      split = plan.first.splits + min(plan.low.splits, splits_before(at - pages, plan.low));
+      if (at - pages > static_cast<unsigned>(plan.low.pages)) split = plan.splits();
+    } else {
+      split = plan.splits();
+    }
+    scratch[decode_warps + side] = head * p.max_splits + split;
   }
   __syncthreads();
   return {static_cast<int>(scratch[decode_warps]),
@@ -640,16 +699,24 @@ __device__ __forceinline__ work_range even_range(const decode_params& p) {
 
 // The pages of one warp's strands, in the order in which it consumes them, from segment to segment:
 // what the ring is filled from. It runs up to `stages` pages ahead of the consumer. A segment's
-// length and its first 32 page ids are asked for one segment ahead, so that crossing does not wait.
+// lengths and its first 32 page ids of each part are asked for one segment ahead, so that crossing
+// does not wait.
 template <class Policy>
 struct page_stream {
   using layout = typename Policy::layout;
+  using low_layout = typename Policy::low_layout;
+  // Pages first, first + 4, ... of a part: `length` of them. `ids`: of elements n * 32 + lane.
+  struct page_run {
+    int first, length;
+    std::int32_t ids;
+  };
   const decode_params& p;
   int head, end_head, end_split;  // of the segment whose pages are being issued; end of the range
-  int first = 0, length = 0, at = 0;  // pages first, first + 4, ...: `length` of them, `at` issued
-  std::int32_t ids = 0;               // page ids of elements at / 32 * 32 + lane
-  int next_quantized;
-  std::int32_t next_ids;
+  page_run run, low_run;          // being issued; what follows it (two tiers)
+  int at = 0;                     // pages of `run` that have been issued
+  bool in_low = false;            // whether `run` is of the low tier
+  int next_tokens, next_low_tokens = 0;
+  std::int32_t next_ids, next_low_ids = 0;
 
   // The CTA's range: from item `begin` up to item `end` (begin < end).
   __device__ page_stream(const decode_params& params, int begin, int end, int warp, int lane)
@@ -658,41 +725,69 @@ struct page_stream {
         end_head(end / params.max_splits),
         end_split(end % params.max_splits) {
     const int k0 = begin % p.max_splits;
-    // The page ids do not wait for the length: a guess of the split's size, mended if wrong.
-    const int guess = pages_per_split(p.max_quantized);
-    next_ids = table_entry(head, k0 * guess + warp, lane);
-    next_quantized = p.num_quantized[head];
-    const int actual = pages_per_split(next_quantized);
-    if (k0 > 0 && actual != guess) next_ids = table_entry(head, k0 * actual + warp, lane);
+    if constexpr (Policy::tiers) {
+      ask_for(head, warp, lane);
+      if (k0 > 0) {
+        const part_plan high = plan_part<layout>(next_tokens);
+        const part_plan low = plan_part<low_layout>(next_low_tokens);
+        next_ids = table_entry(head, false, k0 * high.pages_per_split + warp, lane);
+        next_low_ids =
+            table_entry(head, true, max(0, k0 - high.splits) * low.pages_per_split + warp, lane);
+      }
+    } else {
+      // The page ids do not wait for the length: a guess of the split's size, mended if wrong.
+      const int guess = plan_part<layout>(p.max_quantized).pages_per_split;
+      next_ids = table_entry(head, false, k0 * guess + warp, lane);
+      next_tokens = p.num_quantized[head];
+      const int actual = plan_part<layout>(next_tokens).pages_per_split;
+      if (k0 > 0 && actual != guess) next_ids = table_entry(head, false, k0 * actual + warp, lane);
+    }
     enter(k0, warp, lane);
   }
 
-  __device__ static int pages_per_split(int quantized) {
-    return static_cast<int>(spec::plan_attention(quantized, 0).tokens_per_split) / layout::tokens;
-  }
-  __device__ std::int32_t table_entry(int of_head, int from, int j) const {
+  // Entry of element j of the run from page `from`; the low tier's pages stand at the end of the
+  // row, backwards.
+  __device__ std::int32_t table_entry(int of_head, bool low, int from, int j) const {
     const int page = from + decode_warps * j;
+    const int entry = low ? p.max_pages - 1 - page : page;
     return page < p.max_pages
-               ? __ldg(p.page_table + static_cast<std::int64_t>(of_head) * p.max_pages + page)
+               ? __ldg(p.page_table + static_cast<std::int64_t>(of_head) * p.max_pages + entry)
                : 0;
   }
   __device__ bool in_range(int of_head) const {
     return of_head < end_head || (of_head == end_head && end_split > 0);
   }
+  // Lengths and first ids of a head.
+  __device__ void ask_for(int of_head, int warp, int lane) {
+    next_tokens = p.num_quantized[of_head];
+    next_ids = table_entry(of_head, false, warp, lane);
+    if constexpr (Policy::tiers) {
+      next_low_tokens = p.num_low[of_head];
+      next_low_ids = table_entry(of_head, true, warp, lane);
+    }
+  }
+  // Splits k0 up to k1 of a part, k0 and k1 counted from its first.
+  __device__ static page_run run_of(const part_plan& part, int k0, int k1, std::int32_t ids,
+                                    int warp) {
+    const int first = k0 * part.pages_per_split + warp,
+              stop = min(part.pages, k1 * part.pages_per_split);
+    return {first, max(0, (stop - first + decode_warps - 1) / decode_warps), ids};
+  }
 
-  // Starts the segment of `head` at split k0 from next_quantized and next_ids, and asks for those
-  // of the next head.
+  // Starts the segment of `head` at split k0 from what has been asked for, and asks for the next
+  // head.
   __device__ void enter(int k0, int warp, int lane) {
     const int k1 = head < end_head ? p.max_splits : end_split;
-    const int per_split = pages_per_split(next_quantized);
-    const int stop = min((next_quantized + layout::tokens - 1) / layout::tokens, k1 * per_split);
-    first = k0 * per_split + warp;
-    length = max(0, (stop - first + decode_warps - 1) / decode_warps);
+    const part_plan first = plan_part<layout>(next_tokens);
+    run = run_of(first, k0, k1, next_ids, warp);
+    if constexpr (Policy::tiers) {
+      low_run = run_of(plan_part<low_layout>(next_low_tokens), max(0, k0 - first.splits),
+                       max(0, k1 - first.splits), next_low_ids, warp);
+      in_low = false;
+    }
     at = 0;
-    ids = next_ids;
     if (in_range(head + 1)) {
-      next_quantized = p.num_quantized[head + 1];
-      next_ids = table_entry(head + 1, warp, lane);
+      ask_for(head + 1, warp, lane);
       constexpr int line = 128, query_bytes = Policy::ratio * Policy::head_dim * 2;
       if (warp == 0 && lane * line < query_bytes)
         prefetch_to_l2(reinterpret_cast<const char*>(p.q) +
@@ -703,18 +798,24 @@ struct page_stream {
   // Issues the next page into the stage, if there is one. All lanes call, lane 0 acts.
   __device__ void issue(std::uint32_t to, std::uint32_t barrier, std::uint64_t policy, int warp,
                         int lane) {
-    while (at == length) {
+    while (at == run.length) {
+      if (Policy::tiers && !in_low) {
+        run = low_run;
+        in_low = true;
+        at = 0;
+        continue;
+      }
       if (!in_range(head + 1)) return;
       ++head;
       enter(0, warp, lane);
     }
-    if (at > 0 && at % 32 == 0) ids = table_entry(head, first, at + lane);
-    const int id = __shfl_sync(~0u, ids, at % 32);
+    if (at > 0 && at % 32 == 0) run.ids = table_entry(head, in_low, run.first, at + lane);
+    const int id = __shfl_sync(~0u, run.ids, at % 32);
     ++at;
     if (lane != 0) return;
-    mbarrier_expect(barrier, layout::bytes);
-    bulk_load(to, p.pages + static_cast<std::int64_t>(id) * layout::bytes, layout::bytes, barrier,
-              policy);
+    const unsigned bytes = in_low ? low_layout::content_bytes : layout::content_bytes;
+    mbarrier_expect(barrier, bytes);
+    bulk_load(to, p.pages + static_cast<std::int64_t>(id) * layout::bytes, bytes, barrier, policy);
   }
 };
 
@@ -826,7 +927,7 @@ __device__ void decode(const decode_params& p) {
 
   extern __shared__ __align__(128) unsigned char shared[];
   float* const sums = reinterpret_cast<float*>(
-      shared + Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
+      shared + decode_warps * Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
   __shared__ __align__(8) std::uint64_t barriers[decode_warps * Policy::stages];
   __shared__ __align__(16) unsigned char query_memory[Policy::query_bytes];
   __shared__ exchange meet;
@@ -834,7 +935,7 @@ __device__ void decode(const decode_params& p) {
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int channel = threadIdx.x % d, first_row = threadIdx.x / d;  // of the merge
-  const std::uint32_t ring = shared_address(shared + warp * Policy::stages * layout::bytes);
+  const std::uint32_t ring = shared_address(shared + warp * Policy::stages * Policy::stage_bytes);
   const std::uint32_t barrier = shared_address(barriers + warp * Policy::stages);
   const std::uint64_t stream_policy = evict_first_policy(), keep_policy = evict_last_policy();
   if (lane == 0) {
@@ -844,14 +945,14 @@ __device__ void decode(const decode_params& p) {
   wait_for_previous_grid();
   allow_next_grid();
   const work_range range =
-      p.balance != 0 ? balanced_range(p, reinterpret_cast<unsigned*>(sums)) : even_range(p);
+      p.balance != 0 ? balanced_range<Policy>(p, reinterpret_cast<unsigned*>(sums)) : even_range(p);
   const int begin = range.begin, end = range.end;
   __syncthreads();
 
   if (begin == end) return;
   page_stream<Policy> stream(p, begin, end, warp, lane);
   for (int i = 0; i < Policy::stages; ++i)
-    stream.issue(ring + i * layout::bytes, barrier + 8 * i, stream_policy, warp, lane);
+    stream.issue(ring + i * Policy::stage_bytes, barrier + 8 * i, stream_policy, warp, lane);
 
   int stage = 0, parity = 0;  // of the warp's ring
   for (int item = begin, taken = 0; item < end; item += taken) {
@@ -859,13 +960,8 @@ __device__ void decode(const decode_params& p) {
     const int k0 = item % p.max_splits;
     taken = min(p.max_splits - k0, end - item);
 
-    const int quantized = p.num_quantized[head];
-    const int recent = p.recent_capacity > 0 ? p.num_recent[head] : 0;
-    const spec::attention_plan plan = spec::plan_attention(quantized, recent);
-    const int page_splits = static_cast<int>(plan.num_splits),
-              splits = page_splits + (recent > 0 ? 1 : 0);
-    const int pages_per_split = static_cast<int>(plan.tokens_per_split) / layout::tokens;
-    const int pages = (quantized + layout::tokens - 1) / layout::tokens;
+    const head_plan<Policy> plan(p, head);
+    const int splits = plan.splits(), page_splits = plan.first.splits + plan.low.splits;
     float* const out = p.out + head * ratio * d;
     float* const state = p.state + head * ratio * 2;
     if (splits == 0 && k0 == 0) {  // nothing to attend
@@ -952,44 +1048,57 @@ __device__ void decode(const decode_params& p) {
       }
     };
 
-    for (int k = k0; k < k1; ++k) {
-      strand<layout::groups, n> a;
-      int blocks;  // of this split: strands without one take no part
-      const bool from_recent = k >= page_splits;
-      if (!from_recent) {
-        const int stop = min(pages, (k + 1) * pages_per_split);
-        blocks = stop - k * pages_per_split;
-        for (int page = k * pages_per_split + warp; page < stop; page += decode_warps) {
-          const std::uint32_t data = ring + stage * layout::bytes;
-          const int token = page * layout::tokens;
-          tile_values<n> s[layout::tiles];
-          mbarrier_wait(barrier + 8 * stage, parity);
-          page_scores(data, q, lane, s);
-          if (scores != nullptr) {
-            for (int i = 0; i < layout::tiles; ++i)
-              store_scores<Policy>(scores, s[i], token + 16 * i + g, quantized, t, keep_policy);
-          }
-          if (token + layout::tokens > quantized) {
-            for (int i = 0; i < layout::tiles; ++i) {
-              for (int half = 0; half < 2; ++half) {
-                if (token + 16 * i + g + 8 * half < quantized) continue;
-                for (int r = 0; r < n; ++r) s[i].at[half][r] = minus_infinity();
-              }
+    strand<Policy::groups, n> a;
+    // This warp's strand of split k of a part whose first token is at `position`; returns the
+    // blocks of the split.
+    const auto visit_pages = [&](auto page_type, const part_plan& part, int k, int position) {
+      using pages = decltype(page_type);
+      const int stop = min(part.pages, (k + 1) * part.pages_per_split);
+      for (int page = k * part.pages_per_split + warp; page < stop; page += decode_warps) {
+        const std::uint32_t data = ring + stage * Policy::stage_bytes;
+        const int token = page * pages::tokens;
+        tile_values<n> s[pages::tiles];
+        mbarrier_wait(barrier + 8 * stage, parity);
+        page_scores<pages>(data, q, lane, s);
+        if (scores != nullptr) {
+          for (int i = 0; i < pages::tiles; ++i)
+            store_scores<Policy>(scores, s[i], position + token + 16 * i + g,
+                                 position + part.tokens, t, keep_policy);
+        }
+        if (token + pages::tokens > part.tokens) {
+          for (int i = 0; i < pages::tiles; ++i) {
+            for (int half = 0; half < 2; ++half) {
+              if (token + 16 * i + g + 8 * half < part.tokens) continue;
+              for (int r = 0; r < n; ++r) s[i].at[half][r] = minus_infinity();
             }
           }
-          a.raise(s);
-          page_values<Policy>(data, s, lane, a);
-          __syncwarp();
-          stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
-          if (++stage == Policy::stages) {
-            stage = 0;
-            parity ^= 1;
-          }
         }
-        finish_pages<Policy>(a, lane);
+        a.raise(s);
+        page_values<pages>(data, s, lane, a);
+        __syncwarp();
+        stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
+        if (++stage == Policy::stages) {
+          stage = 0;
+          parity ^= 1;
+        }
+      }
+      finish_pages<pages>(a, lane);
+      return stop - k * part.pages_per_split;
+    };
+
+    for (int k = k0; k < k1; ++k) {
+      a = {};
+      int blocks;  // of this split: strands without one take no part
+      const bool from_recent = k >= page_splits;
+      if (k < plan.first.splits) {
+        blocks = visit_pages(layout{}, plan.first, k, 0);
+      } else if (Policy::tiers && !from_recent) {
+        blocks = visit_pages(typename Policy::low_layout{}, plan.low, k - plan.first.splits,
+                             plan.first.tokens);
       } else {
-        blocks = (recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
-        recent_strand<Policy>(p, head, quantized, recent, warp, lane, a, scores, keep_policy);
+        blocks = (plan.recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
+        recent_strand<Policy>(p, head, plan.first.tokens + plan.low.tokens, plan.recent, warp, lane,
+                              a, scores, keep_policy);
       }
 
       // Strands meet in shared memory.
@@ -1003,7 +1112,7 @@ __device__ void decode(const decode_params& p) {
         }
         // Rows of a result are channels g and g + 8 of the group; recent_strand has its own order.
         const int row = from_recent ? recent_channel(g) : g, half_step = from_recent ? 2 : 8;
-        unrolled<layout::groups>([&](auto group_index) {
+        unrolled<Policy::groups>([&](auto group_index) {
           constexpr int j = decltype(group_index)::value;
           for (int half = 0; half < 2; ++half) {
             for (int r = 0; r < n; ++r) {

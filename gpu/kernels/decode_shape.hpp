@@ -33,11 +33,15 @@ struct decode_shape {
   int exchange_stride;  // floats of a query's row where strands meet
   int dynamic_shared_bytes;
 };
-constexpr decode_shape decode_shape_of(const spec::kv_format& format, int head_dim, int ratio) {
+// `tiers`: pages of both tiers of DiffKV, `format` being the high one.
+constexpr decode_shape decode_shape_of(const spec::kv_format& format, int head_dim, int ratio,
+                                       bool tiers) {
   const int stride = head_dim + 4;  // +4 keeps rows off each other's banks
   const int exchange_bytes = decode_warps * ratio * stride * 4;
-  const int stage_bytes =  // of all four rings
-      decode_warps * static_cast<int>(spec::page_size_bytes(format, head_dim));
+  // The larger tier's content is what a page has room for.
+  const std::int64_t page_bytes =
+      tiers ? spec::page_size_bytes(format, head_dim) : spec::page_content_bytes(format, head_dim);
+  const int stage_bytes = decode_warps * static_cast<int>(page_bytes);  // of all four rings
   for (int ctas = head_dim == 64 ? 3 : 2; ctas > 0; --ctas) {
     // Less the reserve and the static arrays.
     const int available = 233472 / ctas - 1024 - 768 - decode_query_bytes(format, head_dim, ratio);

@@ -2,28 +2,30 @@
 // by the name that kernel_table.cpp gives it.
 #pragma once
 
-#define KVPROOF_DECODE_ENTRY(format, dim, ratio)                                         \
-  extern "C" __global__ void __launch_bounds__(                                          \
-      kvproof::gpu::decode_threads,                                                      \
-      (kvproof::gpu::decode_policy<kvproof::spec::format_id::format, dim, ratio>::ctas)) \
-      decode_##format##_d##dim##_g##ratio##_kernel(                                      \
-          const __grid_constant__ kvproof::gpu::decode_params p) {                       \
-    kvproof::gpu::decode<                                                                \
-        kvproof::gpu::decode_policy<kvproof::spec::format_id::format, dim, ratio>>(p);   \
+#define KVPROOF_DECODE_ENTRY(name, cache, dim, ratio)                                            \
+  extern "C" __global__ void __launch_bounds__(                                                  \
+      kvproof::gpu::decode_threads,                                                              \
+      (kvproof::gpu::decode_policy<kvproof::gpu::cache, dim, ratio>::shape.ctas_per_sm))         \
+      name##_d##dim##_g##ratio##_kernel(const __grid_constant__ kvproof::gpu::decode_params p) { \
+    kvproof::gpu::decode<kvproof::gpu::decode_policy<kvproof::gpu::cache, dim, ratio>>(p);       \
   }
+#define KVPROOF_DECODE_RATIOS(name, cache, dim) \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 1)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 2)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 3)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 4)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 5)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 6)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 7)     \
+  KVPROOF_DECODE_ENTRY(name, cache, dim, 8)
 #define KVPROOF_DECODE_ENTRIES(format, dim) \
-  KVPROOF_DECODE_ENTRY(format, dim, 1)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 2)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 3)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 4)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 5)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 6)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 7)      \
-  KVPROOF_DECODE_ENTRY(format, dim, 8)
+  KVPROOF_DECODE_RATIOS(decode_##format, one_part<kvproof::spec::format_id::format>, dim)
+#define KVPROOF_DECODE_TIERS_ENTRIES(dim) KVPROOF_DECODE_RATIOS(decode_tiers, two_tiers, dim)
 
 #define KVPROOF_QUANTIZE_ENTRY_AS(name, format, dim, gather)                                       \
-  extern "C" __global__ void __launch_bounds__(kvproof::gpu::quantize_threads(dim),                \
-                                               1024 / kvproof::gpu::quantize_threads(dim))         \
+  extern "C" __global__ void __launch_bounds__(                                                    \
+      kvproof::gpu::quantize_threads(kvproof::spec::format_id::format, dim),                       \
+      1024 / kvproof::gpu::quantize_threads(kvproof::spec::format_id::format, dim))                \
       name##_##format##_d##dim##_kernel(const __grid_constant__ kvproof::gpu::quantize_params p) { \
     kvproof::gpu::quantize<kvproof::spec::format_id::format, dim, gather>(p);                      \
   }

@@ -35,9 +35,10 @@ struct demote_params {             // K8V4 ("from") to K4V2 ("to")
 
 struct decode_params {
   const std::uint16_t* q;          // fp16 [batch][kv_heads][G][head_dim]
-  const std::int32_t* page_table;  // [batch][kv_heads][max_pages]
+  const std::int32_t* page_table;  // [batch][kv_heads][max_pages]; low tier: from a row's end
   const unsigned char* pages;
-  const std::int32_t* num_quantized;  // [batch][kv_heads]
+  const std::int32_t* num_quantized;  // [batch][kv_heads]; two tiers: of the high one
+  const std::int32_t* num_low;        // [batch][kv_heads], two tiers only
   const std::int32_t* num_recent;     // [batch][kv_heads]
   const std::uint16_t* recent_k;      // fp16 [batch][kv_heads][recent_capacity][head_dim]
   const std::uint16_t* recent_v;

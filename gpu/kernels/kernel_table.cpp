@@ -65,6 +65,11 @@ struct table {
             fmt::format("quantize_{}", format.name),
             fmt::format("gather_quantize_{}_d{}_kernel", format.name, head_dim));
         for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio) {
+          if (format.id == spec::format_id::k8v4) {
+            add(kernel_role::decode_tiers, format, head_dim, ratio,
+                fmt::format("decode_tiers_d{}", head_dim),
+                fmt::format("decode_tiers_d{}_g{}_kernel", head_dim, ratio));
+          }
           add(kernel_role::decode, format, head_dim, ratio,
               fmt::format("decode_{}_d{}", format.name, head_dim),
               fmt::format("decode_{}_d{}_g{}_kernel", format.name, head_dim, ratio));
@@ -94,6 +99,8 @@ std::string_view name_of(kernel_role role) {
       return "quantize";
     case kernel_role::decode:
       return "decode";
+    case kernel_role::decode_tiers:
+      return "decode of two tiers,";
     case kernel_role::gather_quantize:
       return "gather_quantize";
     case kernel_role::demote:

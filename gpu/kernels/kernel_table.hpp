@@ -10,13 +10,20 @@
 
 namespace kvproof::gpu {
 
-enum class kernel_role : std::uint8_t { quantize, decode, gather_quantize, demote, score_update };
+enum class kernel_role : std::uint8_t {
+  quantize,
+  decode,
+  decode_tiers,  // K8V4 and K4V2 pages of one cache
+  gather_quantize,
+  demote,
+  score_update
+};
 
 struct kernel_entry {
   kernel_role role;
-  spec::format_id format;  // demote: of the source, k8v4; score_update: k8v4 stands for any
+  spec::format_id format;  // decode_tiers, demote: k8v4; score_update: k8v4 stands for any
   int head_dim;            // 64, 128; score_update: 0 (any)
-  int gqa_ratio;           // decode, score_update: query heads per KV head, 1..8; others: 0 (any)
+  int gqa_ratio;  // decode, decode_tiers, score_update: query heads per KV head, 1..8; others: 0
   std::string_view entry;  // extern "C" name in the PTX
   std::size_t module;      // index into kernel_modules()
 };

@@ -11,7 +11,7 @@ namespace kvproof::gpu {
 template <spec::format_id Format, int HeadDim>
 struct page_layout {
   static constexpr int head_dim = HeadDim;
-  static constexpr int tokens = spec::tokens_per_page;
+  static constexpr int tokens = spec::format_of(Format).tokens_per_page;
   static constexpr int tiles = tokens / spec::tokens_per_tile;
   static constexpr int groups = HeadDim / 16;  // of 16 channels
   static constexpr int key_bits = spec::format_of(Format).key_bits;
@@ -36,9 +36,13 @@ struct page_layout {
     return 128 * (token / 16) + 16 * (token & 7) + 8 * (token % 16 / 8);
   }
 
+  // From page to page, and what of it is in use.
   static constexpr int bytes =
       static_cast<int>(spec::page_size_bytes(spec::format_of(Format), HeadDim));
+  static constexpr int content_bytes =
+      static_cast<int>(spec::page_content_bytes(spec::format_of(Format), HeadDim));
   static_assert(bytes % 128 == 0, "pages are copied in bulk and stay 128-byte aligned");
+  static_assert(content_bytes % 128 == 0, "pages lie back to back in shared memory");
 
   // per_token: K lies in byte fragments of 16 tokens by 32 channels, two in one if of 4 bits.
   static constexpr int key_fragments_of_tile = HeadDim * key_bits / 256;

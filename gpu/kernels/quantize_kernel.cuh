@@ -554,7 +554,7 @@ __device__ __forceinline__ void copy_rows(const quantize_params& p, const quanti
 template <spec::format_id Format, int HeadDim, bool Gather>
 __device__ __forceinline__ void quantize(const quantize_params& p) {
   using layout = page_layout<Format, HeadDim>;
-  constexpr int units = units_of_page(HeadDim), slots = unit_tokens(HeadDim);
+  constexpr int units = units_of_page(Format, HeadDim), slots = unit_tokens(HeadDim);
   __shared__ alignas(256) unsigned char rows[2 * units * row_stage<HeadDim>::bytes];
   const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
   const int first = p.first_token[head], count = p.num_new[head];

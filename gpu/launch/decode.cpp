@@ -1,5 +1,7 @@
 // Launcher of the decode kernels: a grid that fills the device, or one CTA a (head, split) where
 // there are fewer.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,12 +22,17 @@ namespace {
 
 constexpr std::int64_t workspace_alignment = 256;
 
-// The most splits that a head with up to max_quantized tokens can have, the recent part included.
+bool has_tiers(const decode_args& a) { return a.num_low != device_ptr{}; }
+
+// The most splits that a part of up to max_tokens tokens can have.
+std::int64_t most_splits_of_part(int max_tokens) {
+  return std::max(spec::plan_splits(max_tokens).num_splits,
+                  spec::plan_splits(std::min(max_tokens, 8192)).num_splits);
+}
+// The same of a head, the recent part included.
 std::int64_t most_splits(const decode_args& a) {
-  const std::int64_t at_most = spec::plan_attention(a.max_quantized, 0).num_splits;
-  const std::int64_t short_heads =
-      spec::plan_attention(std::min(a.max_quantized, 8192), 0).num_splits;
-  return std::max(at_most, short_heads) + (a.recent_capacity > 0 ? 1 : 0);
+  return most_splits_of_part(a.max_quantized) +
+         (has_tiers(a) ? most_splits_of_part(a.max_low) : 0) + (a.recent_capacity > 0 ? 1 : 0);
 }
 
 void validate(const decode_args& a) {
@@ -36,7 +43,20 @@ void validate(const decode_args& a) {
   check.at_least("kv_heads", a.kv_heads, 0);
   if (a.batch == 0 || a.kv_heads == 0) return;
   check.at_least("max_quantized", a.max_quantized, 0);
-  check.at_least("max_pages", a.max_pages, spec::pages_for_tokens(a.max_quantized));
+  check.at_least("max_pages", a.max_pages,
+                 spec::pages_for_tokens(spec::format_of(a.format), a.max_quantized));
+  if (has_tiers(a)) {
+    if (a.format != spec::format_id::k8v4) {
+      throw spec::contract_error(
+          fmt::format("decode: num_low is given with format {}; two tiers are k8v4 (the high one) "
+                      "and k4v2, so pass k8v4, or a null num_low for a cache of one format",
+                      spec::format_of(a.format).name));
+    }
+    check.at_least("max_low", a.max_low, 0);
+    check.at_least("max_pages", a.max_pages,
+                   spec::pages_for_tokens(spec::format_of(spec::format_id::k4v2), a.max_low));
+    check.pointer("num_low", a.num_low, 4);
+  }
   check.at_least("recent_capacity", a.recent_capacity, 0);
   check.multiple("recent_capacity", a.recent_capacity, 8);
   if (!(a.softmax_scale > 0) || !std::isfinite(a.softmax_scale)) {
@@ -55,7 +75,8 @@ void validate(const decode_args& a) {
   check.pointer("state", a.state, 8);
   if (a.scores != device_ptr{}) {
     check.pointer("scores", a.scores, 16);
-    check.at_least("score_capacity", a.score_capacity, std::int64_t{a.max_quantized});
+    check.at_least("score_capacity", a.score_capacity,
+                   std::int64_t{a.max_quantized} + (has_tiers(a) ? a.max_low : 0));
   }
   check.pointer("workspace", a.workspace, workspace_alignment);
 }
@@ -83,15 +104,19 @@ void decode(device& dev, const decode_args& a, stream* s) {
         "decode: batch * kv_heads * splits of max_quantized exceeds 2^31 - 1: launch in parts");
   }
   const int shared =
-      decode_shape_of(spec::format_of(a.format), a.head_dim, a.gqa_ratio).dynamic_shared_bytes;
+      decode_shape_of(spec::format_of(a.format), a.head_dim, a.gqa_ratio, has_tiers(a))
+          .dynamic_shared_bytes;
 
-  const kernel_entry& entry = find_kernel(kernel_role::decode, a.format, a.head_dim, a.gqa_ratio);
+  const kernel_entry& entry =
+      find_kernel(has_tiers(a) ? kernel_role::decode_tiers : kernel_role::decode, a.format,
+                  a.head_dim, a.gqa_ratio);
   const std::shared_ptr<kernel> k = dev.load(kernel_modules()[entry.module], entry.entry);
   decode_params p{};
   p.q = pointer_to<const std::uint16_t>(a.q);
   p.page_table = pointer_to<const std::int32_t>(a.page_table);
   p.pages = pointer_to<const unsigned char>(a.pages);
   p.num_quantized = pointer_to<const std::int32_t>(a.num_quantized);
+  p.num_low = pointer_to<const std::int32_t>(a.num_low);
   p.num_recent = pointer_to<const std::int32_t>(a.num_recent);
   p.recent_k = pointer_to<const std::uint16_t>(a.recent_k);
   p.recent_v = pointer_to<const std::uint16_t>(a.recent_v);

@@ -40,8 +40,8 @@ void demote(device& dev, const demote_args& a, stream* s) {
   p.replace = a.mode == demote_mode::replace ? 1 : 0;
   launch_page_grid(
       dev, check,
-      {kernel_role::demote, spec::format_id::k8v4, a.head_dim, demote_threads(a.head_dim), a.batch,
-       a.kv_heads, a.max_tokens, a.max_to_pages, "max_tokens"},
+      {kernel_role::demote, spec::format_id::k8v4, spec::format_id::k4v2, a.head_dim,
+       demote_threads(a.head_dim), a.batch, a.kv_heads, a.max_tokens, a.max_to_pages, "max_tokens"},
       std::as_bytes(std::span(&p, 1)), s);
 }
 

@@ -31,7 +31,10 @@ struct quantize_args {
   device_ptr pages;  // pool: page id p at p * page_size_bytes, 128-byte aligned
 };
 
-// Decode attention (spec/decode_attention.md). One query token per sequence.
+// Decode attention (spec/decode_attention.md). One query token per sequence. With num_low, a cache
+// of two tiers (DiffKV): format is k8v4 and describes the high tier; pages of the low tier, k4v2,
+// stand in the same pool and at the end of the same row of the page table, backwards: page j is
+// entry max_pages - 1 - j. The tiers of a head share its max_pages entries as they need.
 struct decode_args {
   spec::format_id format;
   int head_dim;
@@ -40,12 +43,14 @@ struct decode_args {
   int gqa_ratio;          // query heads per KV head, 1..8
   float softmax_scale;    // 1 / sqrt(head_dim) as a rule; c = scale * log2(e) is formed here
   int max_quantized;      // upper bound of num_quantized, sizes the grid
+  int max_low;            // the same of num_low
   bool equal_lengths;     // a hint: no head is much shorter than others; bits do not depend on it
   device_ptr q;           // fp16 [batch][q_heads][head_dim]
   device_ptr page_table;  // int32 [batch][kv_heads][max_pages]
   int max_pages;
   device_ptr pages;
   device_ptr num_quantized;  // int32 [batch][kv_heads]
+  device_ptr num_low;        // int32 [batch][kv_heads], or null: one part
   device_ptr num_recent;     // int32 [batch][kv_heads]
   device_ptr recent_k,
       recent_v;         // fp16 [batch][kv_heads][recent_capacity][head_dim]; null if capacity is 0
@@ -53,7 +58,7 @@ struct decode_args {
   device_ptr out;       // fp32 [batch][q_heads][head_dim]
   device_ptr state;     // fp32 [batch][q_heads][2]: m, l
   device_ptr scores;    // fp32 [batch][kv_heads][score_capacity][gqa_ratio], or null: not written
-  std::int64_t score_capacity;  // tokens; at least num_quantized + num_recent
+  std::int64_t score_capacity;  // tokens; at least num_quantized + num_low + num_recent
   // decode_workspace_bytes(). Its first 4 * batch * kv_heads bytes (the tickets) must be zero
   // before the first launch and are zero after every launch; the rest may hold anything.
   device_ptr workspace;

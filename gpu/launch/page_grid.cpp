@@ -11,8 +11,9 @@ namespace kvproof::gpu {
 void launch_page_grid(device& dev, const launch_checks& check, const page_grid& grid,
                       std::span<const std::byte> params, stream* s) {
   // A range that does not start at a page can touch one page more than its length fills.
-  const std::int64_t pages =
-      std::min<std::int64_t>(spec::pages_for_tokens(grid.max_tokens) + 1, grid.max_pages);
+  const std::int64_t pages = std::min<std::int64_t>(
+      spec::pages_for_tokens(spec::format_of(grid.page_format), grid.max_tokens) + 1,
+      grid.max_pages);
   check.at_most(fmt::format("pages of {}", grid.max_tokens_name), pages, largest_grid_yz);
   check.at_most("batch", grid.batch, largest_grid_yz);
 

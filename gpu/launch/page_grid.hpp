@@ -25,7 +25,8 @@ inline constexpr std::int64_t largest_grid_yz = 65535;  // CUDA's limit of a gri
 // max_pages.
 struct page_grid {
   kernel_role role;
-  spec::format_id format;
+  spec::format_id format;       // of the kernel
+  spec::format_id page_format;  // of the pages that are written
   int head_dim, threads;
   int batch, kv_heads, max_tokens, max_pages;
   std::string_view max_tokens_name;  // for messages

@@ -51,8 +51,8 @@ quantize_params params_of(const quantize_args& a) {
 void launch(device& dev, kernel_role role, const launch_checks& check, const quantize_args& a,
             const quantize_params& params, stream* s) {
   launch_page_grid(dev, check,
-                   {role, a.format, a.head_dim, quantize_threads(a.head_dim), a.batch, a.kv_heads,
-                    a.max_new_tokens, a.max_pages, "max_new_tokens"},
+                   {role, a.format, a.format, a.head_dim, quantize_threads(a.format, a.head_dim),
+                    a.batch, a.kv_heads, a.max_new_tokens, a.max_pages, "max_new_tokens"},
                    std::as_bytes(std::span(&params, 1)), s);
 }
 

@@ -17,6 +17,7 @@ decode_args slice_of(const decode_args& a, int first, int count, int largest) {
   s.q = a.q + q_heads * a.head_dim * 2;
   s.page_table = a.page_table + kv_heads * a.max_pages * 4;
   s.num_quantized = a.num_quantized + kv_heads * 4;
+  if (a.num_low != device_ptr{}) s.num_low = a.num_low + kv_heads * 4;
   s.num_recent = a.num_recent + kv_heads * 4;
   if (a.recent_capacity > 0) {
     const std::int64_t recent = kv_heads * a.recent_capacity * a.head_dim * 2;

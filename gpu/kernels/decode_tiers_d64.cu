@@ -1,0 +1,5 @@
+// Decode attention over both tiers of DiffKV, head_dim 64: one entry point a GQA ratio.
+#include "gpu/kernels/decode_kernel.cuh"
+#include "gpu/kernels/entry_points.cuh"
+
+KVPROOF_DECODE_TIERS_ENTRIES(64)
