@@ -44,12 +44,15 @@ void append_bits(std::vector<std::uint32_t>& to, const std::vector<float>& x) {
 
 cache_state::cache_state(const workload& w)
     : work(w),
-      quantized(w.format, w.head_dim, w.heads(),
-                static_cast<int>(
-                    std::max<std::int64_t>(1, spec::pages_for_tokens(most_quantized_tokens(w)))),
-                w.seed, "page_ids"),
+      quantized(
+          w.format, w.head_dim, w.heads(),
+          static_cast<int>(std::max<std::int64_t>(
+              1, spec::pages_for_tokens(spec::format_of(w.format), most_quantized_tokens(w)))),
+          w.seed, "page_ids"),
       low(spec::format_id::k4v2, w.head_dim, w.heads(),
-          static_cast<int>(spec::pages_for_tokens(most_demoted_tokens(w))), w.seed, "low page_ids"),
+          static_cast<int>(spec::pages_for_tokens(spec::format_of(spec::format_id::k4v2),
+                                                  most_demoted_tokens(w))),
+          w.seed, "low page_ids"),
       source_rows(static_cast<std::size_t>(w.heads()), 0) {
   num_recent.assign(static_cast<std::size_t>(w.heads()), 0);
   const auto recent = static_cast<std::size_t>(w.heads() * w.recent_capacity * w.head_dim);
@@ -127,7 +130,7 @@ expected_attention cache_state::attend(const event& e) const {
   for (std::int64_t h = 0; h < work.heads(); ++h) {
     const auto head = static_cast<std::size_t>(h);
     const std::int64_t nq = quantized.num_tokens[head], nr = num_recent[head];
-    for (std::int64_t p = 0; p < spec::pages_for_tokens(nq); ++p)
+    for (std::int64_t p = 0; p < spec::pages_for_tokens(spec::format_of(work.format), nq); ++p)
       pages[head].push_back(quantized.page(h, p));
     reference::decode_input input{};
     input.format = work.format;
@@ -171,7 +174,8 @@ std::int64_t cache_state::score_elements() const {
 std::int64_t cache_state::q_heads() const { return std::int64_t{work.kv_heads} * work.gqa_ratio; }
 
 std::int64_t cache_state::score_capacity() const {
-  return quantized.max_pages * std::int64_t{spec::tokens_per_page} + work.recent_capacity;
+  return std::int64_t{quantized.max_pages} * spec::format_of(work.format).tokens_per_page +
+         work.recent_capacity;
 }
 
 std::int64_t cache_state::source_offset(std::int64_t head, std::int64_t row) const {

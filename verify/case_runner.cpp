@@ -50,7 +50,8 @@ class case_run {
     device_.upload_lengths(cache_);
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
-    const std::int64_t pages = pages_touched(first_token, e.quantize);
+    const std::int64_t pages =
+        pages_touched(spec::format_of(work_.format), first_token, e.quantize);
     return check_pages(stage, pages, 0) && check_unchanged(stage) &&
            check_written_range(stage, first_token, e.quantize, e.gather);
   }
@@ -62,7 +63,8 @@ class case_run {
     cache_.demote(e);
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
-    const std::int64_t pages = pages_touched(first_token, e.demote.num_tokens);
+    const std::int64_t pages =
+        pages_touched(spec::format_of(cache_.low.format), first_token, e.demote.num_tokens);
     return check_pages(stage, 0, pages) && check_unchanged(stage) &&
            check_written_range(stage, first_token, e.demote.num_tokens, e.demote.tokens);
   }
@@ -127,13 +129,14 @@ class case_run {
   }
 
   // Pages with one of count[head] tokens from first_token[head] on, of all heads.
-  static std::int64_t pages_touched(const std::vector<std::int32_t>& first_token,
+  static std::int64_t pages_touched(const spec::kv_format& format,
+                                    const std::vector<std::int32_t>& first_token,
                                     const std::vector<std::int32_t>& count) {
     std::int64_t pages = 0;
     for (std::size_t h = 0; h < count.size(); ++h) {
       if (count[h] == 0) continue;
-      pages += spec::pages_for_tokens(first_token[h] + count[h]) -
-               first_token[h] / spec::tokens_per_page;
+      pages += spec::pages_for_tokens(format, first_token[h] + count[h]) -
+               first_token[h] / format.tokens_per_page;
     }
     return pages;
   }

@@ -132,7 +132,7 @@ gpu::decode_args device_state::decode_arguments(gpu::device_ptr workspace_ptr) c
   args.kv_heads = work.kv_heads;
   args.gqa_ratio = work.gqa_ratio;
   args.softmax_scale = work.softmax_scale;
-  args.max_quantized = max_pages * spec::tokens_per_page;
+  args.max_quantized = max_pages * spec::format_of(work.format).tokens_per_page;
   args.equal_lengths = work.equal_lengths;
   args.q = q.get();
   args.page_table = page_table.get();

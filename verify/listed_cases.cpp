@@ -117,7 +117,7 @@ workload build_demote(const listed_shape& s, std::uint64_t seed) {
       {"to the page's end", {1, 0, 49, 23}, {}},
   }};
   workload w = listed_workload(s, *std::ranges::max_element(from), seed);
-  w.list_capacity = spec::tokens_per_page + slack;
+  w.list_capacity = spec::format_of(spec::format_id::k4v2).tokens_per_page + slack;
   event prompt = idle_event("prompt");
   prompt.quantize.assign(from.begin(), from.end());
   w.events.push_back(std::move(prompt));

@@ -71,14 +71,14 @@ mismatch_report explain_pages(std::string_view name, const paged_cache& expected
   const std::int64_t head = slot / expected.max_pages, index = slot % expected.max_pages;
   report.first += fmt::format(" (sequence={}, kv_head={}, page {} of the head)", head / kv_heads,
                               head % kv_heads, index);
-  const std::int64_t first_token = index * spec::tokens_per_page;
+  const spec::kv_format& format = spec::format_of(expected.format);
+  const std::int64_t first_token = index * format.tokens_per_page;
   const std::int64_t tokens = std::min<std::int64_t>(
-      spec::tokens_per_page, expected.num_tokens[static_cast<std::size_t>(head)] - first_token);
+      format.tokens_per_page, expected.num_tokens[static_cast<std::size_t>(head)] - first_token);
   if (tokens <= 0) {
     report.first += ", a page that holds no token yet";
     return report;
   }
-  const spec::kv_format& format = spec::format_of(expected.format);
   const std::span<const std::byte> expected_page = expected.page(head, index);
   const std::span<const std::byte> actual_page =
       actual.subspan(static_cast<std::size_t>(id * expected.page_bytes),
@@ -96,7 +96,7 @@ mismatch_report explain_pages(std::string_view name, const paged_cache& expected
   if (e.key_codes == a.key_codes && e.value_codes == a.value_codes &&
       e.key_scales == a.key_scales && e.key_zeros == a.key_zeros &&
       e.value_scales == a.value_scales && e.value_zeros == a.value_zeros) {
-    report.pattern = "only slots behind the last token: padding";
+    report.pattern = "only slots behind the last token or unused bytes: padding";
   }
   return report;
 }
