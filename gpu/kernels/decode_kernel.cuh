@@ -290,11 +290,10 @@ __device__ __forceinline__ a_fragment operand_fragment(const uint4& w) {
       operand_of<Bits, Value, HeadDim, Field>(w.z), operand_of<Bits, Value, HeadDim, Field>(w.w)};
 }
 
-// Base-2 logits of the tokens of a page in shared memory at `page`: per-token formats.
+// Base-2 logits of the tokens of a page in shared memory at `page`, s[tile]: per-token formats.
 template <class layout, class Policy>
 __device__ __forceinline__ void page_scores(std::uint32_t page, const integer_queries<Policy>& q,
-                                            int lane,
-                                            tile_values<Policy::lane_queries> (&s)[layout::tiles]) {
+                                            int lane, tile_values<Policy::lane_queries>* s) {
   using number = integer_queries<Policy>;
   constexpr int n = Policy::lane_queries;
   constexpr bool nibbles = layout::key_bits == 4;
@@ -355,8 +354,7 @@ __device__ __forceinline__ void page_scores(std::uint32_t page, const integer_qu
 // The same of int2_g16.
 template <class layout, class Policy>
 __device__ __forceinline__ void page_scores(std::uint32_t page, const half_queries<Policy>& q,
-                                            int lane,
-                                            tile_values<Policy::lane_queries> (&s)[layout::tiles]) {
+                                            int lane, tile_values<Policy::lane_queries>* s) {
   constexpr int d = Policy::head_dim, n = Policy::lane_queries;
   static_assert(layout::tiles == 4);
   const int g = lane / 4, t = lane % 4;
@@ -414,10 +412,9 @@ __device__ __forceinline__ void page_scores(std::uint32_t page, const half_queri
   }
 }
 
-// Adds the page's probabilities times values to the strand.
+// Adds the probabilities times values of a page to the strand; s[tile]: its logits.
 template <class layout, int n>
-__device__ __forceinline__ void page_values(std::uint32_t page,
-                                            const tile_values<n> (&s)[layout::tiles], int lane,
+__device__ __forceinline__ void page_values(std::uint32_t page, const tile_values<n>* s, int lane,
                                             strand<layout::groups, n>& a) {
   constexpr int d = layout::head_dim;
   constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;  // MID
@@ -607,15 +604,15 @@ struct exchange {
   float l[decode_warps][query_columns];
 };
 
-// How a quantized part of a head is cut.
+// How a quantized part of a head is cut. A block is a page, or two of K8V4: the last block of a
+// part may have one.
 struct part_plan {
-  int tokens, pages, pages_per_split, splits;
+  int tokens, blocks, blocks_per_split, splits;
 };
-template <class Layout>
 __device__ __forceinline__ part_plan plan_part(int tokens) {
   const spec::split_plan plan = spec::plan_splits(tokens);
-  return {tokens, (tokens + Layout::tokens - 1) / Layout::tokens,
-          static_cast<int>(plan.tokens_per_split) / Layout::tokens,
+  return {tokens, (tokens + spec::tokens_per_block - 1) / spec::tokens_per_block,
+          static_cast<int>(plan.tokens_per_split) / spec::tokens_per_block,
           static_cast<int>(plan.num_splits)};
 }
 template <class Policy>
@@ -623,13 +620,34 @@ struct head_plan {
   part_plan first, low;  // low: two tiers only, else nothing
   int recent;
   __device__ __forceinline__ head_plan(const decode_params& p, std::int64_t head)
-      : first(plan_part<typename Policy::layout>(p.num_quantized[head])),
+      : first(plan_part(p.num_quantized[head])),
         low{},
         recent(p.recent_capacity > 0 ? p.num_recent[head] : 0) {
-    if constexpr (Policy::tiers) low = plan_part<typename Policy::low_layout>(p.num_low[head]);
+    if constexpr (Policy::tiers) low = plan_part(p.num_low[head]);
   }
   [[nodiscard]] __device__ __forceinline__ int splits() const {
     return first.splits + low.splits + (recent > 0 ? 1 : 0);
+  }
+  // Work of the head: about a page a unit, and one a head, so that empty heads are spread too.
+  [[nodiscard]] __device__ __forceinline__ unsigned weight() const {
+    return first_pages() + low.blocks + (recent + 15) / 16 + 1;
+  }
+  // The first split that begins at or behind `at` units of that work.
+  [[nodiscard]] __device__ __forceinline__ int split_at(unsigned at) const {
+    const auto splits_of = [](unsigned blocks, const part_plan& part) {
+      return static_cast<int>((blocks + part.blocks_per_split - 1) / part.blocks_per_split);
+    };
+    if (at <= first_pages()) return splits_of((at + pages_of_block - 1) / pages_of_block, first);
+    at -= first_pages();
+    return Policy::tiers && at <= static_cast<unsigned>(low.blocks)
+               ? first.splits + splits_of(at, low)
+               : splits();
+  }
+
+ private:
+  static constexpr unsigned pages_of_block = Policy::layout::pages_of_block;
+  [[nodiscard]] __device__ __forceinline__ unsigned first_pages() const {
+    return first.blocks * pages_of_block;
   }
 };
 
@@ -638,21 +656,16 @@ struct work_range {
   int begin, end;
 };
 
-// Shares by weight, for lengths that differ: about a page a unit, and one a head, so that empty
-// heads are spread too. Every CTA sums up all heads; ranges end at splits. `scratch`: shared
-// memory.
+// Shares of the work of all heads, for lengths that differ. Every CTA sums up all heads; ranges end
+// at splits. `scratch`: shared memory.
 template <class Policy>
 __device__ __forceinline__ work_range balanced_range(const decode_params& p, unsigned* scratch) {
-  const auto weight_of = [&](int head) {
-    const head_plan<Policy> plan(p, head);
-    return static_cast<unsigned>(plan.first.pages + plan.low.pages + (plan.recent + 15) / 16 + 1);
-  };
   const int heads = p.work_items / p.max_splits, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int each = (heads + decode_threads - 1) / decode_threads;
   const int first = static_cast<int>(threadIdx.x) * each, last = min(heads, first + each);
   unsigned own = 0;
-  for (int head = first; head < last; ++head) own += weight_of(head);
-  unsigned through = own;  // weight up to and with this thread's heads
+  for (int head = first; head < last; ++head) own += head_plan<Policy>(p, head).weight();
+  unsigned through = own;  // work up to and with this thread's heads
   for (int distance = 1; distance < 32; distance *= 2) {
     const unsigned below = __shfl_up_sync(~0u, through, distance);
     if (lane >= distance) through += below;
@@ -667,34 +680,34 @@ __device__ __forceinline__ work_range balanced_range(const decode_params& p, uns
   for (int side = 0; side < 2; ++side) {
     const auto edge = static_cast<unsigned>(std::uint64_t{total} * (blockIdx.x + side) / gridDim.x);
     if (edge < before || edge >= before + own) continue;
-    int head = first;
     unsigned at = edge - before;  // in the head
-    for (unsigned w = weight_of(head); at >= w; w = weight_of(++head)) at -= w;
-    const head_plan<Policy> plan(p, head);
-    const auto splits_before = [](unsigned pages, const part_plan& part) {
-      return static_cast<int>((pages + part.pages_per_split - 1) / part.pages_per_split);
-    };
-    int split = 0;  // the first that begins at or behind `at`
-    if (const auto pages = static_cast<unsigned>(plan.first.pages); at <= pages) {
-      split = splits_before(at, plan.first);
-    } else if constexpr (Policy::tiers) {
-      split = plan.first.splits + min(plan.low.splits, splits_before(at - pages, plan.low));
-      if (at - pages > static_cast<unsigned>(plan.low.pages)) split = plan.splits();
-    } else {
-      split = plan.splits();
+    for (int head = first;; ++head) {
+      const head_plan<Policy> plan(p, head);
+      if (at < plan.weight()) {
+        scratch[decode_warps + side] = head * p.max_splits + plan.split_at(at);
+        break;
+      }
+      at -= plan.weight();
     }
-    scratch[decode_warps + side] = head * p.max_splits + split;
   }
   __syncthreads();
   return {static_cast<int>(scratch[decode_warps]),
           blockIdx.x + 1 == gridDim.x ? p.work_items : static_cast<int>(scratch[decode_warps + 1])};
 }
-// The same number of items, for lengths that are equal.
+// The same where all heads are as long as the first one; a cover of all items whatever they are.
+template <class Policy>
 __device__ __forceinline__ work_range even_range(const decode_params& p) {
-  const auto edge = [&](unsigned cta) {
-    return static_cast<int>(static_cast<std::int64_t>(p.work_items) * cta / gridDim.x);
+  const unsigned cta = blockIdx.x;
+  if (static_cast<int>(gridDim.x) == p.work_items)
+    return {static_cast<int>(cta), static_cast<int>(cta) + 1};
+  const head_plan<Policy> plan(p, 0);
+  const std::uint64_t weight = plan.weight(), total = weight * (p.work_items / p.max_splits);
+  const auto item_at = [&](unsigned share) {
+    const std::uint64_t edge = total * share / gridDim.x;
+    return static_cast<int>(edge / weight) * p.max_splits +
+           plan.split_at(static_cast<unsigned>(edge % weight));
   };
-  return {edge(blockIdx.x), edge(blockIdx.x + 1)};
+  return {item_at(cta), cta + 1 == gridDim.x ? p.work_items : item_at(cta + 1)};
 }
 
 // The pages of one warp's strands, in the order in which it consumes them, from segment to segment:
@@ -705,7 +718,8 @@ template <class Policy>
 struct page_stream {
   using layout = typename Policy::layout;
   using low_layout = typename Policy::low_layout;
-  // Pages first, first + 4, ... of a part: `length` of them. `ids`: of elements n * 32 + lane.
+  // The pages of blocks first, first + 4, ... of a part: `length` of them. `ids`: page ids of
+  // elements n * 32 + lane.
   struct page_run {
     int first, length;
     std::int32_t ids;
@@ -728,27 +742,29 @@ struct page_stream {
     if constexpr (Policy::tiers) {
       ask_for(head, warp, lane);
       if (k0 > 0) {
-        const part_plan high = plan_part<layout>(next_tokens);
-        const part_plan low = plan_part<low_layout>(next_low_tokens);
-        next_ids = table_entry(head, false, k0 * high.pages_per_split + warp, lane);
-        next_low_ids =
-            table_entry(head, true, max(0, k0 - high.splits) * low.pages_per_split + warp, lane);
+        const part_plan high = plan_part(next_tokens), low = plan_part(next_low_tokens);
+        next_ids = table_entry<layout>(head, k0 * high.blocks_per_split + warp, lane);
+        next_low_ids = table_entry<low_layout>(
+            head, max(0, k0 - high.splits) * low.blocks_per_split + warp, lane);
       }
     } else {
       // The page ids do not wait for the length: a guess of the split's size, mended if wrong.
-      const int guess = plan_part<layout>(p.max_quantized).pages_per_split;
-      next_ids = table_entry(head, false, k0 * guess + warp, lane);
+      const int guess = plan_part(p.max_quantized).blocks_per_split;
+      next_ids = table_entry<layout>(head, k0 * guess + warp, lane);
       next_tokens = p.num_quantized[head];
-      const int actual = plan_part<layout>(next_tokens).pages_per_split;
-      if (k0 > 0 && actual != guess) next_ids = table_entry(head, false, k0 * actual + warp, lane);
+      const int actual = plan_part(next_tokens).blocks_per_split;
+      if (k0 > 0 && actual != guess) next_ids = table_entry<layout>(head, k0 * actual + warp, lane);
     }
     enter(k0, warp, lane);
   }
 
-  // Entry of element j of the run from page `from`; the low tier's pages stand at the end of the
+  // Entry of element j of the run from block `first`. The low tier's pages stand at the end of the
   // row, backwards.
-  __device__ std::int32_t table_entry(int of_head, bool low, int from, int j) const {
-    const int page = from + decode_warps * j;
+  template <class Layout>
+  __device__ std::int32_t table_entry(int of_head, int first, int j) const {
+    constexpr int each = Layout::pages_of_block;
+    const int page = (first + decode_warps * (j / each)) * each + j % each;
+    const bool low = !std::is_same_v<Layout, layout>;
     const int entry = low ? p.max_pages - 1 - page : page;
     return page < p.max_pages
                ? __ldg(p.page_table + static_cast<std::int64_t>(of_head) * p.max_pages + entry)
@@ -760,29 +776,34 @@ struct page_stream {
   // Lengths and first ids of a head.
   __device__ void ask_for(int of_head, int warp, int lane) {
     next_tokens = p.num_quantized[of_head];
-    next_ids = table_entry(of_head, false, warp, lane);
+    next_ids = table_entry<layout>(of_head, warp, lane);
     if constexpr (Policy::tiers) {
       next_low_tokens = p.num_low[of_head];
-      next_low_ids = table_entry(of_head, true, warp, lane);
+      next_low_ids = table_entry<low_layout>(of_head, warp, lane);
     }
   }
   // Splits k0 up to k1 of a part, k0 and k1 counted from its first.
+  template <class Layout>
   __device__ static page_run run_of(const part_plan& part, int k0, int k1, std::int32_t ids,
                                     int warp) {
-    const int first = k0 * part.pages_per_split + warp,
-              stop = min(part.pages, k1 * part.pages_per_split);
-    return {first, max(0, (stop - first + decode_warps - 1) / decode_warps), ids};
+    constexpr int each = Layout::pages_of_block;
+    const int first = k0 * part.blocks_per_split + warp,
+              stop = min(part.blocks, k1 * part.blocks_per_split);
+    const int blocks = max(0, (stop - first + decode_warps - 1) / decode_warps);
+    const int last_page = (first + decode_warps * (blocks - 1) + 1) * each - 1;
+    const bool cut = each == 2 && last_page * Layout::tokens >= part.tokens;
+    return {first, blocks * each - (blocks > 0 && cut ? 1 : 0), ids};
   }
 
   // Starts the segment of `head` at split k0 from what has been asked for, and asks for the next
   // head.
   __device__ void enter(int k0, int warp, int lane) {
     const int k1 = head < end_head ? p.max_splits : end_split;
-    const part_plan first = plan_part<layout>(next_tokens);
-    run = run_of(first, k0, k1, next_ids, warp);
+    const part_plan first = plan_part(next_tokens);
+    run = run_of<layout>(first, k0, k1, next_ids, warp);
     if constexpr (Policy::tiers) {
-      low_run = run_of(plan_part<low_layout>(next_low_tokens), max(0, k0 - first.splits),
-                       max(0, k1 - first.splits), next_low_ids, warp);
+      low_run = run_of<low_layout>(plan_part(next_low_tokens), max(0, k0 - first.splits),
+                                   max(0, k1 - first.splits), next_low_ids, warp);
       in_low = false;
     }
     at = 0;
@@ -809,7 +830,9 @@ struct page_stream {
       ++head;
       enter(0, warp, lane);
     }
-    if (at > 0 && at % 32 == 0) run.ids = table_entry(head, in_low, run.first, at + lane);
+    if (at > 0 && at % 32 == 0)
+      run.ids = in_low ? table_entry<low_layout>(head, run.first, at + lane)
+                       : table_entry<layout>(head, run.first, at + lane);
     const int id = __shfl_sync(~0u, run.ids, at % 32);
     ++at;
     if (lane != 0) return;
@@ -944,8 +967,9 @@ __device__ void decode(const decode_params& p) {
   }
   wait_for_previous_grid();
   allow_next_grid();
-  const work_range range =
-      p.balance != 0 ? balanced_range<Policy>(p, reinterpret_cast<unsigned*>(sums)) : even_range(p);
+  const work_range range = p.balance != 0
+                               ? balanced_range<Policy>(p, reinterpret_cast<unsigned*>(sums))
+                               : even_range<Policy>(p);
   const int begin = range.begin, end = range.end;
   __syncthreads();
 
@@ -1049,41 +1073,65 @@ __device__ void decode(const decode_params& p) {
     };
 
     strand<Policy::groups, n> a;
+    // Takes the next `Pages` pages of the ring as a block of a part, its first token being `token`
+    // of the part and `position` in the cache.
+    const auto visit_block = [&](auto page_type, auto page_count, int token, int position,
+                                 int tokens) {
+      using page = decltype(page_type);
+      constexpr int pages = decltype(page_count)::value, tiles = pages * page::tiles;
+      tile_values<n> s[tiles];
+      int place = stage, phase = parity;
+      const auto next_stage = [](int& of, int& bit) {
+        if (++of == Policy::stages) {
+          of = 0;
+          bit ^= 1;
+        }
+      };
+      unrolled<pages>([&](auto index) {
+        mbarrier_wait(barrier + 8 * place, phase);
+        page_scores<page>(ring + place * Policy::stage_bytes, q, lane, s + index * page::tiles);
+        next_stage(place, phase);
+      });
+      if (scores != nullptr) {
+        for (int i = 0; i < tiles; ++i)
+          store_scores<Policy>(scores, s[i], position + token + 16 * i + g, position + tokens, t,
+                               keep_policy);
+      }
+      if (token + 16 * tiles > tokens) {
+        for (int i = 0; i < tiles; ++i) {
+          for (int half = 0; half < 2; ++half) {
+            if (token + 16 * i + g + 8 * half < tokens) continue;
+            for (int r = 0; r < n; ++r) s[i].at[half][r] = minus_infinity();
+          }
+        }
+      }
+      a.raise(s);
+      unrolled<pages>([&](auto index) {
+        const std::uint32_t data = ring + stage * Policy::stage_bytes;
+        page_values<page>(data, s + index * page::tiles, lane, a);
+        __syncwarp();
+        stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
+        next_stage(stage, parity);
+      });
+    };
     // This warp's strand of split k of a part whose first token is at `position`; returns the
     // blocks of the split.
     const auto visit_pages = [&](auto page_type, const part_plan& part, int k, int position) {
-      using pages = decltype(page_type);
-      const int stop = min(part.pages, (k + 1) * part.pages_per_split);
-      for (int page = k * part.pages_per_split + warp; page < stop; page += decode_warps) {
-        const std::uint32_t data = ring + stage * Policy::stage_bytes;
-        const int token = page * pages::tokens;
-        tile_values<n> s[pages::tiles];
-        mbarrier_wait(barrier + 8 * stage, parity);
-        page_scores<pages>(data, q, lane, s);
-        if (scores != nullptr) {
-          for (int i = 0; i < pages::tiles; ++i)
-            store_scores<Policy>(scores, s[i], position + token + 16 * i + g,
-                                 position + part.tokens, t, keep_policy);
-        }
-        if (token + pages::tokens > part.tokens) {
-          for (int i = 0; i < pages::tiles; ++i) {
-            for (int half = 0; half < 2; ++half) {
-              if (token + 16 * i + g + 8 * half < part.tokens) continue;
-              for (int r = 0; r < n; ++r) s[i].at[half][r] = minus_infinity();
-            }
+      using page = decltype(page_type);
+      const int stop = min(part.blocks, (k + 1) * part.blocks_per_split);
+      for (int block = k * part.blocks_per_split + warp; block < stop; block += decode_warps) {
+        const int token = block * spec::tokens_per_block;
+        constexpr std::integral_constant<int, page::pages_of_block> whole;
+        if constexpr (page::pages_of_block == 2) {
+          if (token + page::tokens >= part.tokens) {  // the last block, of one page
+            visit_block(page{}, std::integral_constant<int, 1>{}, token, position, part.tokens);
+            continue;
           }
         }
-        a.raise(s);
-        page_values<pages>(data, s, lane, a);
-        __syncwarp();
-        stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
-        if (++stage == Policy::stages) {
-          stage = 0;
-          parity ^= 1;
-        }
+        visit_block(page{}, whole, token, position, part.tokens);
       }
-      finish_pages<pages>(a, lane);
-      return stop - k * part.pages_per_split;
+      finish_pages<page>(a, lane);
+      return stop - k * part.blocks_per_split;
     };
 
     for (int k = k0; k < k1; ++k) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "reference/spec/attention_plan.hpp"
 #include "reference/spec/kv_format.hpp"
 
 namespace kvproof::gpu {
@@ -13,6 +14,7 @@ struct page_layout {
   static constexpr int head_dim = HeadDim;
   static constexpr int tokens = spec::format_of(Format).tokens_per_page;
   static constexpr int tiles = tokens / spec::tokens_per_tile;
+  static constexpr int pages_of_block = spec::tokens_per_block / tokens;
   static constexpr int groups = HeadDim / 16;  // of 16 channels
   static constexpr int key_bits = spec::format_of(Format).key_bits;
   static constexpr int value_bits = spec::format_of(Format).value_bits;

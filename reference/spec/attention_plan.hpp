@@ -10,8 +10,8 @@
 namespace kvproof::spec {
 
 inline constexpr int strands_per_split = 4;  // independent online softmaxes, merged ascending
-// One softmax update: a page of a quantized part, or as many tokens of the fp16 part.
-inline constexpr int tokens_per_recent_block = 32;
+inline constexpr int tokens_per_block = 64;  // quantized part: one softmax update
+inline constexpr int tokens_per_recent_block = 32;  // fp16 part: one softmax update
 
 // How one quantized part of a cache is cut. The recent part is one more split.
 struct split_plan {
