@@ -598,6 +598,19 @@ __device__ __forceinline__ void recent_strand(const decode_params& p, std::int64
   for (int r = 0; r < n; ++r) a.l[r] = a.zc[r];
 }
 
+// Asks for the recent part of a head, which comes last.
+template <class Policy>
+__device__ __forceinline__ void prefetch_recent(const decode_params& p, std::int64_t head,
+                                                int count) {
+  constexpr int line = 128, row_bytes = Policy::head_dim * 2;
+  const std::int64_t base = head * p.recent_capacity * row_bytes;
+  for (int at = static_cast<int>(threadIdx.x) * line; at < count * row_bytes;
+       at += decode_threads * line) {
+    prefetch_to_l2(reinterpret_cast<const char*>(p.recent_k) + base + at);
+    prefetch_to_l2(reinterpret_cast<const char*>(p.recent_v) + base + at);
+  }
+}
+
 // Where the four strands of a split meet, beside `sums` in dynamic shared memory.
 struct exchange {
   float m[decode_warps][query_columns];
@@ -1001,6 +1014,8 @@ __device__ void decode(const decode_params& p) {
     const queries<Policy> q(p, head, shared_address(query_memory), warp, lane);
     float* const scores =
         p.scores == nullptr ? nullptr : p.scores + head * p.score_capacity * ratio;
+
+    if (k1 == splits && plan.recent > 0) prefetch_recent<Policy>(p, head, plan.recent);
 
     float total_m = 0, total_l = 0;  // running fold over splits of query lane % 8
     float total_o[row_steps];        // and of (query, channel) of this thread

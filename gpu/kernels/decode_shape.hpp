@@ -42,7 +42,7 @@ constexpr decode_shape decode_shape_of(const spec::kv_format& format, int head_d
   const std::int64_t page_bytes =
       tiers ? spec::page_size_bytes(format, head_dim) : spec::page_content_bytes(format, head_dim);
   const int stage_bytes = decode_warps * static_cast<int>(page_bytes);  // of all four rings
-  for (int ctas = head_dim == 64 ? 3 : 2; ctas > 0; --ctas) {
+  for (int ctas = head_dim == 64 && !tiers ? 3 : 2; ctas > 0; --ctas) {
     // Less the reserve and the static arrays.
     const int available = 233472 / ctas - 1024 - 768 - decode_query_bytes(format, head_dim, ratio);
     const int fitting = (available - exchange_bytes) / stage_bytes;
