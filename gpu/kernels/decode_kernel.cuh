@@ -60,8 +60,9 @@ struct decode_policy {
                                          ? layout::content_bytes
                                          : low_layout::content_bytes;  // of one warp's page
   static constexpr int exchange_stride = shape.exchange_stride;
-  static constexpr int query_bytes =
-      decode_query_bytes(spec::format_of(Cache::first), HeadDim, Ratio);
+  static_assert(shape.query_offset +
+                    decode_query_bytes(spec::format_of(Cache::first), HeadDim, Ratio) <=
+                shape.dynamic_shared_bytes);
 
   // The column of a query, and the query of a column (padding: ratio or more).
   static __device__ constexpr int column(int query) { return query * (3 - lane_queries); }
@@ -628,6 +629,9 @@ __device__ __forceinline__ part_plan plan_part(int tokens) {
           static_cast<int>(plan.tokens_per_split) / spec::tokens_per_block,
           static_cast<int>(plan.num_splits)};
 }
+#ifndef SPLIT_END
+#define SPLIT_END 4
+#endif
 template <class Policy>
 struct head_plan {
   part_plan first, low;  // low: two tiers only, else nothing
@@ -643,24 +647,28 @@ struct head_plan {
   }
   // Work of the head: about a page a unit, and one a head, so that empty heads are spread too.
   [[nodiscard]] __device__ __forceinline__ unsigned weight() const {
-    return first_pages() + low.blocks + (recent + 15) / 16 + 1;
+    return part_work(first, pages_of_block) + part_work(low, 1) +
+           (recent > 0 ? (recent + 15) / 16 + split_end : 0) + 1;
   }
   // The first split that begins at or behind `at` units of that work.
   [[nodiscard]] __device__ __forceinline__ int split_at(unsigned at) const {
-    const auto splits_of = [](unsigned blocks, const part_plan& part) {
-      return static_cast<int>((blocks + part.blocks_per_split - 1) / part.blocks_per_split);
+    const auto splits_of = [](unsigned work, const part_plan& part, int pages) {
+      const unsigned of_split = part.blocks_per_split * pages + split_end;
+      return static_cast<int>((work + of_split - 1) / of_split);
     };
-    if (at <= first_pages()) return splits_of((at + pages_of_block - 1) / pages_of_block, first);
-    at -= first_pages();
-    return Policy::tiers && at <= static_cast<unsigned>(low.blocks)
-               ? first.splits + splits_of(at, low)
-               : splits();
+    const unsigned of_first = part_work(first, pages_of_block);
+    if (at <= of_first) return splits_of(at, first, pages_of_block);
+    at -= of_first;
+    return Policy::tiers && at <= part_work(low, 1) ? first.splits + splits_of(at, low, 1)
+                                                    : splits();
   }
 
  private:
-  static constexpr unsigned pages_of_block = Policy::layout::pages_of_block;
-  [[nodiscard]] __device__ __forceinline__ unsigned first_pages() const {
-    return first.blocks * pages_of_block;
+  static constexpr int pages_of_block = Policy::layout::pages_of_block;
+  static constexpr int split_end = SPLIT_END;  // what the end of a split costs, in pages
+  [[nodiscard]] static __device__ __forceinline__ unsigned part_work(const part_plan& part,
+                                                                     int pages) {
+    return part.blocks * pages + part.splits * split_end;
   }
 };
 
@@ -965,7 +973,6 @@ __device__ void decode(const decode_params& p) {
   float* const sums = reinterpret_cast<float*>(
       shared + decode_warps * Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
   __shared__ __align__(8) std::uint64_t barriers[decode_warps * Policy::stages];
-  __shared__ __align__(16) unsigned char query_memory[Policy::query_bytes];
   __shared__ exchange meet;
   __shared__ bool last_arriver;
 
@@ -1011,7 +1018,9 @@ __device__ void decode(const decode_params& p) {
     if (k0 >= splits) continue;
     const int k1 = min(splits, k0 + taken);
     const bool whole_head = k0 == 0 && k1 == splits;
-    const queries<Policy> q(p, head, shared_address(query_memory), warp, lane);
+    __syncthreads();  // the head before has left the shared memory
+    const queries<Policy> q(p, head, shared_address(shared + Policy::shape.query_offset), warp,
+                            lane);
     float* const scores =
         p.scores == nullptr ? nullptr : p.scores + head * p.score_capacity * ratio;
 
@@ -1095,18 +1104,17 @@ __device__ void decode(const decode_params& p) {
       using page = decltype(page_type);
       constexpr int pages = decltype(page_count)::value, tiles = pages * page::tiles;
       tile_values<n> s[tiles];
-      int place = stage, phase = parity;
-      const auto next_stage = [](int& of, int& bit) {
-        if (++of == Policy::stages) {
-          of = 0;
-          bit ^= 1;
+      std::uint32_t data[pages], arrival[pages];
+      for (int i = 0; i < pages; ++i) {
+        data[i] = ring + stage * Policy::stage_bytes;
+        arrival[i] = barrier + 8 * stage;
+        mbarrier_wait(arrival[i], parity);
+        if (++stage == Policy::stages) {
+          stage = 0;
+          parity ^= 1;
         }
-      };
-      unrolled<pages>([&](auto index) {
-        mbarrier_wait(barrier + 8 * place, phase);
-        page_scores<page>(ring + place * Policy::stage_bytes, q, lane, s + index * page::tiles);
-        next_stage(place, phase);
-      });
+      }
+      unrolled<pages>([&](auto i) { page_scores<page>(data[i], q, lane, s + i * page::tiles); });
       if (scores != nullptr) {
         for (int i = 0; i < tiles; ++i)
           store_scores<Policy>(scores, s[i], position + token + 16 * i + g, position + tokens, t,
@@ -1121,13 +1129,9 @@ __device__ void decode(const decode_params& p) {
         }
       }
       a.raise(s);
-      unrolled<pages>([&](auto index) {
-        const std::uint32_t data = ring + stage * Policy::stage_bytes;
-        page_values<page>(data, s + index * page::tiles, lane, a);
-        __syncwarp();
-        stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
-        next_stage(stage, parity);
-      });
+      unrolled<pages>([&](auto i) { page_values<page>(data[i], s + i * page::tiles, lane, a); });
+      __syncwarp();
+      for (int i = 0; i < pages; ++i) stream.issue(data[i], arrival[i], stream_policy, warp, lane);
     };
     // This warp's strand of split k of a part whose first token is at `position`; returns the
     // blocks of the split.
