@@ -5,21 +5,22 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
+#include <variant>
 
 #include "gpu/kernels/kernel_table.hpp"
-#include "reference/spec/error.hpp"
 #include "verify/cache_state.hpp"
+#include "verify/case_checks.hpp"
 #include "verify/compare.hpp"
 #include "verify/page_report.hpp"
+#include "verify/score_update_runner.hpp"
 
 namespace kvproof::verify {
 namespace {
 
-class case_run {
+class case_run : case_checks {
  public:
   case_run(case_result& result, gpu::device& dev, const workload& w, const fault_injection& inject)
-      : work_(w), inject_(inject), result_(result), cache_(w), device_(dev, w, cache_) {}
+      : case_checks(result), work_(w), inject_(inject), cache_(w), device_(dev, w, cache_) {}
 
   void play() {
     for (const event& e : work_.events) {
@@ -166,19 +167,7 @@ class case_run {
         !unchanged(stage, device_.v, source_axes, work_.v)) {
       return false;
     }
-    for (const fenced_buffer* b : device_.buffers()) {
-      const std::string broken = b->broken_canary();
-      if (!broken.empty()) return note(stage, {1, mismatch_report{1, broken, ""}});
-    }
-    return true;
-  }
-
-  template <typename T>
-  bool unchanged(const std::string& stage, const fenced_buffer& buffer, std::span<const axis> axes,
-                 const std::vector<T>& expected) {
-    comparison c = compare_exact<T>(buffer.name(), axes, expected, buffer.read<T>());
-    if (c.mismatch) c.mismatch->first += ", which no kernel may write";
-    return note(stage, c);
+    return canaries_live(stage, device_.buffers());
   }
 
   [[nodiscard]] std::array<axis, 2> head_axes() const {
@@ -190,34 +179,12 @@ class case_run {
         axis{"sequence", work_.batch}, {"q_head", cache_.q_heads()}, {"channel", work_.head_dim}};
   }
 
-  bool note(const std::string& stage, const comparison& c, std::int64_t outputs = 0) {
-    if (result_.stages.empty() || result_.stages.back().name != stage)
-      result_.stages.push_back({stage});
-    stage_result& here = result_.stages.back();
-    here.compared += c.compared;
-    here.outputs += outputs;
-    result_.compared += c.compared;
-    result_.outputs += outputs;
-    if (!c.mismatch) return true;
-    here.mismatches += c.mismatch->count;
-    result_.mismatches += c.mismatch->count;
-    result_.result = verdict::failed;
-    result_.detail = fmt::format("{}: {}", stage, c.mismatch->first);
-    if (!c.mismatch->pattern.empty())
-      result_.detail += fmt::format("; pattern: {}", c.mismatch->pattern);
-    return false;
-  }
-
   void note_entry(gpu::kernel_role role, int ratio) {
-    const std::string entry(gpu::find_kernel(role, work_.format, work_.head_dim, ratio).entry);
-    if (std::find(result_.entries.begin(), result_.entries.end(), entry) == result_.entries.end()) {
-      result_.entries.push_back(entry);
-    }
+    case_checks::note_entry(gpu::find_kernel(role, work_.format, work_.head_dim, ratio).entry);
   }
 
   const workload& work_;
   const fault_injection& inject_;
-  case_result& result_;
   cache_state cache_;
   device_state device_;
 };
@@ -226,21 +193,11 @@ class case_run {
 
 case_result run_case(const std::string& id, gpu::device& dev, const workload& w,
                      const fault_injection& inject) {
-  case_result result;
-  result.id = id;
-  try {
-    case_run(result, dev, w, inject).play();
-  } catch (const spec::device_error& error) {
-    result.result = verdict::fault;
-    result.detail = error.what();
-  } catch (const spec::contract_error& error) {
-    throw spec::contract_error(fmt::format("{}: {}", id, error.what()));
-  }
-  if (result.result == verdict::passed && result.outputs == 0) {
-    result.result = verdict::vacuous;
-    result.detail = "no kernel had an element to write; lengthen the prompt or take more steps";
-  }
-  return result;
+  return judge_case(id, [&](case_result& result) { case_run(result, dev, w, inject).play(); });
+}
+
+case_result run_case(const std::string& id, gpu::device& dev, const case_data& data) {
+  return std::visit([&](const auto& d) { return run_case(id, dev, d); }, data);
 }
 
 }  // namespace kvproof::verify

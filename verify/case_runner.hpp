@@ -10,6 +10,7 @@
 
 #include "gpu/device/device.hpp"
 #include "verify/device_state.hpp"
+#include "verify/test_case.hpp"
 #include "verify/verdict.hpp"
 #include "verify/workload.hpp"
 
@@ -24,5 +25,8 @@ using fault_injection = std::function<void(std::string_view stage, device_state&
 // (a bug of kvproof) with the case's id.
 [[nodiscard]] case_result run_case(const std::string& id, gpu::device& dev, const workload& w,
                                    const fault_injection& inject = {});
+
+// The same for a case of any kind.
+[[nodiscard]] case_result run_case(const std::string& id, gpu::device& dev, const case_data& data);
 
 }  // namespace kvproof::verify

@@ -131,6 +131,10 @@ template comparison compare_exact<std::uint16_t>(const std::string&, std::span<c
                                                  std::span<const std::uint16_t>,
                                                  std::span<const std::uint16_t>);
 
+template comparison compare_exact<std::uint32_t>(const std::string&, std::span<const axis>,
+                                                 std::span<const std::uint32_t>,
+                                                 std::span<const std::uint32_t>);
+
 comparison compare_floats(const std::string& name, std::span<const axis> axes,
                           std::span<const std::uint32_t> expected,
                           std::span<const std::uint32_t> actual) {

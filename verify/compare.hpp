@@ -33,7 +33,7 @@ struct comparison {
                                         std::span<const std::uint32_t> expected,
                                         std::span<const std::uint32_t> actual);
 
-// Integers or fp16 bit patterns of equal shape, for T = std::int32_t and std::uint16_t.
+// Integers or bit patterns of equal shape, for T = std::int32_t, std::uint32_t and std::uint16_t.
 template <typename T>
 [[nodiscard]] comparison compare_exact(const std::string& name, std::span<const axis> axes,
                                        std::span<const T> expected, std::span<const T> actual);

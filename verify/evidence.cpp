@@ -160,31 +160,14 @@ void write_evidence(const std::filesystem::path& file, std::span<const kernel_ev
   replace_file(file, text);
 }
 
-namespace {
-
-template <typename Predicate>
-std::vector<built_kernel> kernels_where(Predicate wanted) {
+std::vector<built_kernel> built_kernels() {
   std::vector<std::string> hash_of_module;
   for (const gpu::kernel_module& m : gpu::kernel_modules())
     hash_of_module.push_back(sha256_hex(m.ptx));
   std::vector<built_kernel> built;
-  for (const gpu::kernel_entry& k : gpu::kernel_entries()) {
-    if (wanted(k)) built.push_back({std::string(k.entry), hash_of_module[k.module]});
-  }
+  for (const gpu::kernel_entry& k : gpu::kernel_entries())
+    built.push_back({std::string(k.entry), hash_of_module[k.module]});
   return built;
-}
-
-}  // namespace
-
-std::vector<built_kernel> built_kernels() {
-  return kernels_where([](const gpu::kernel_entry&) { return true; });
-}
-
-std::vector<built_kernel> kernels_to_confirm() {
-  return kernels_where([](const gpu::kernel_entry& k) {
-    // No case of verify runs score_update; tests/gpu/launch compares it with the reference.
-    return k.role != gpu::kernel_role::score_update;
-  });
 }
 
 std::vector<std::string> unconfirmed_kernels(std::span<const built_kernel> built,

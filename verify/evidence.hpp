@@ -42,14 +42,12 @@ struct kernel_evidence {
 // Writes via a temporary file and a rename. Throws usage_error.
 void write_evidence(const std::filesystem::path& file, std::span<const kernel_evidence> lines);
 
-// A kernel of this build.
+// A kernel of this build; evidence must cover each.
 struct built_kernel {
   std::string entry;
   std::string ptx_sha256;
 };
 [[nodiscard]] std::vector<built_kernel> built_kernels();
-// Those that evidence must cover.
-[[nodiscard]] std::vector<built_kernel> kernels_to_confirm();
 
 // The kernels that hardware has not confirmed as they are built, each with the reason; empty when
 // all are confirmed. Lines of the emulator confirm nothing.

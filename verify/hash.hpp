@@ -23,4 +23,19 @@ namespace kvproof::verify {
   return mix_bits(mix_bits(seed ^ h) + index * 0x9e3779b97f4a7c15ULL);
 }
 
+// In [0, 1).
+[[nodiscard]] constexpr double uniform(std::uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// About N(0, 1): twelve uniform numbers less six, from one hash by re-mixing.
+[[nodiscard]] constexpr double normal(std::uint64_t bits) {
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) {
+    bits = mix_bits(bits + 0x9e3779b97f4a7c15ULL);
+    sum += uniform(bits);
+  }
+  return sum;
+}
+
 }  // namespace kvproof::verify

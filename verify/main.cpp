@@ -213,8 +213,8 @@ int run(int argc, char** argv) {
   options o;
   CLI::App* verify = app.add_subcommand(
       "verify",
-      "Check the kernels against the reference; no options: streams, listed tokens, and every "
-      "variant on the shipped trace");
+      "Check the kernels against the reference; no options: streams, listed tokens, score "
+      "updates, and every variant on the shipped trace");
   verify->add_option("--variant", o.cases.variant, "A variant's id, or all")->capture_default_str();
   verify
       ->add_option(

@@ -13,6 +13,7 @@
 #include "reference/spec/error.hpp"
 #include "traces/attention_trace.hpp"
 #include "verify/listed_cases.hpp"
+#include "verify/score_update_cases.hpp"
 #include "verify/synthetic_cases.hpp"
 #include "verify/text_file.hpp"
 #include "verify/trace_cases.hpp"
@@ -31,9 +32,11 @@ std::vector<test_case> synthetic_cases(bool with_long) {
   std::vector<test_case> cases = short_cases();
   add(cases, stream_cases());
   add(cases, listed_cases());
+  add(cases, score_update_cases());
   if (!with_long) return cases;
   add(cases, long_cases());
   add(cases, listed_regime_cases());
+  add(cases, score_update_kind_cases());
   return cases;
 }
 
@@ -139,7 +142,8 @@ selected_cases select_cases(const case_request& r,
   } else if (r.trace.empty()) {
     s.cases = stream_cases();
     add(s.cases, listed_cases());
-    s.source = "streams and listed tokens";
+    add(s.cases, score_update_cases());
+    s.source = "streams, listed tokens, score updates";
   }
   if (r.suite != "smoke") add_trace(s, r, shipped_trace);
   if (from_file) keep_listed(s.cases, r.suite);

@@ -13,10 +13,10 @@
 namespace kvproof::verify {
 
 struct case_request {
-  // smoke: short, stream and listed cases; ci: smoke and the trace; nightly: ci, long cases, listed
-  // ones in every regime and, unless told otherwise, all steps of the trace; FILE: a case glob a
-  // line, # begins a comment. Empty: stream and listed cases and the trace, or the named trace
-  // alone.
+  // smoke: short, stream, listed and score update cases; ci: smoke and the trace; nightly: ci, long
+  // cases, listed ones in every regime, score updates of every kind and, unless told otherwise, all
+  // steps of the trace; FILE: a case glob a line, # begins a comment. Empty: stream, listed and
+  // score update cases and the trace, or the named trace alone.
   std::string suite;
   std::string case_id;          // not empty: exactly this case of all there are
   std::string filter = "*";     // glob that ids must match

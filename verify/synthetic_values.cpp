@@ -16,18 +16,6 @@ constexpr std::array<std::string_view, 11> regime_names = {
     "normal",       "sharp",      "drift", "tiny",  "huge",     "constant",
     "exact_halves", "zero_signs", "ties",  "least", "nonfinite"};
 
-double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
-// About N(0, 1): twelve uniform numbers less six, from one hash by re-mixing.
-double normal(std::uint64_t bits) {
-  double sum = -6;
-  for (int i = 0; i < 12; ++i) {
-    bits = mix_bits(bits + 0x9e3779b97f4a7c15ULL);
-    sum += uniform(bits);
-  }
-  return sum;
-}
-
 // A step with 1 to 8 significant bits: so many of its half multiples are fp16 numbers.
 double step_of_group(std::uint64_t group_bits) {
   const int bits = 1 + static_cast<int>(group_bits % 8);

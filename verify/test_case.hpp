@@ -4,17 +4,22 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <variant>
 
 #include "reference/spec/kv_format.hpp"
+#include "verify/score_update_workload.hpp"
 #include "verify/workload.hpp"
 
 namespace kvproof::verify {
 
+using case_data = std::variant<workload, score_update_workload>;
+
 struct test_case {
   std::string id;  // "decode/k8v4/d64_g3_sharp", "minikv-2bit/smollm2-135m-instruct/layer09"
-  spec::format_id format;
-  std::function<workload(std::uint64_t seed)> build;
+  std::optional<spec::format_id> format;  // empty: concerns no format
+  std::function<case_data(std::uint64_t seed)> build;
   std::string rerun_options;  // what repro needs besides the seed: "--trace F.h5 --steps 32"
 };
 

@@ -13,12 +13,14 @@ ALL = []  # in the order of definition
 
 @dataclass(frozen=True)
 class Target:
-    """One kernel; ratio is 0 for quantize."""
+    """One kernel; ratio is 0 for quantize, format empty and head_dim 0 for score_update."""
     format: str
     head_dim: int
     ratio: int
 
     def entry(self, role):
+        if not self.format:
+            return f"{role}_g{self.ratio}_kernel"
         suffix = f"_g{self.ratio}" if self.ratio else ""
         return f"{role}_{self.format}_d{self.head_dim}{suffix}_kernel"
 
@@ -26,6 +28,8 @@ class Target:
         """Full id of a case of a suite; one with a '/' is complete already."""
         if "/" in rest:
             return rest
+        if not self.format:
+            return f"{role}/g{self.ratio}_{rest}"
         suffix = f"_g{self.ratio}" if self.ratio else ""
         return f"{role}/{self.format}/d{self.head_dim}{suffix}_{rest}"
 
@@ -40,6 +44,10 @@ def k4v2(head_dim, ratio=0):
 
 def int2(head_dim, ratio=0):
     return Target("int2_g16", head_dim, ratio)
+
+
+def any_format(ratio):
+    return Target("", 0, ratio)
 
 
 @dataclass(frozen=True)

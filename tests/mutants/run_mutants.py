@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the mutants of one role through `kvproof verify --kernel` and checks that each gets its verdict.
 
-    run_mutants.py decode|quantize|gather_quantize|demote --kvproof build/default/bin/kvproof --ptx build/default/gpu/kernels
-                   [--only NAME] [--keep FOLDER] [--jobs N]
+    run_mutants.py decode|quantize|gather_quantize|demote|score_update --kvproof build/default/bin/kvproof
+                   --ptx build/default/gpu/kernels [--only NAME] [--keep FOLDER] [--jobs N]
 
 Before the mutants, every kernel and case they use runs with the unmutated PTX on the same path and must pass.
 Exit code 0: every mutant got the expected verdict. 1: one did not, an anchor is lost, or a control failed. 2: usage.
@@ -24,7 +24,7 @@ import ptx  # noqa: E402
 
 TIMEOUT_S = 120
 PARAMS = {"decode": "decode_params", "quantize": "quantize_params", "gather_quantize": "quantize_params",
-          "demote": "demote_params"}  # the parameter struct of a role's kernels
+          "demote": "demote_params", "score_update": "score_update_params"}  # the parameter struct of a role's kernels
 
 
 class Modules:

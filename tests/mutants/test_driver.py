@@ -11,6 +11,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import decode_mutants  # noqa: E402,F401
 import quantize_mutants  # noqa: E402
+import score_update_mutants  # noqa: E402,F401
 import mutant as definitions  # noqa: E402
 import ptx  # noqa: E402
 import run_mutants  # noqa: E402
@@ -134,6 +135,10 @@ class Tables(unittest.TestCase):
         for role in ("decode", "quantize"):
             met = {(t.format, t.head_dim) for m in definitions.ALL if m.role == role for t in m.targets}
             self.assertEqual(met, {(f, d) for f in ("int2_g16", "k8v4", "k4v2") for d in (64, 128)})
+
+    def test_every_ratio_of_the_score_update_has_mutants(self):
+        met = {t.ratio for m in definitions.ALL if m.role == "score_update" for t in m.targets}
+        self.assertEqual(met, set(range(1, 9)))
 
     def test_names_are_unique(self):
         names = [m.name for m in definitions.ALL]

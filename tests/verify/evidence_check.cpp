@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     return 77;
   }
   try {
-    const std::vector<built_kernel> built = kernels_to_confirm();
+    const std::vector<built_kernel> built = built_kernels();
     const std::vector<std::string> missing = unconfirmed_kernels(built, read_evidence(file));
     if (built.empty()) {
       fmt::print("FAILED: this build has no kernels\n");

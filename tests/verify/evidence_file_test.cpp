@@ -160,7 +160,6 @@ BOOST_AUTO_TEST_CASE(whatever_kernel_ran_is_recorded) {
   for (const built_kernel& k : built_kernels()) all.entries.push_back(k.entry);
   const std::vector<kernel_evidence> lines = evidence_of(std::span(&all, 1), run_facts{});
   BOOST_TEST(lines.size() == all.entries.size());
-  BOOST_TEST(kernels_to_confirm().size() <= all.entries.size());
 }
 
 }  // namespace kvproof::verify

@@ -7,6 +7,7 @@
 #include <boost/test/unit_test.hpp>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "reference/spec/error.hpp"
@@ -15,14 +16,17 @@
 #include "verify/exit_codes.hpp"
 #include "verify/hash.hpp"
 #include "verify/listed_cases.hpp"
+#include "verify/score_update_cases.hpp"
+#include "verify/score_update_runner.hpp"
 #include "verify/synthetic_cases.hpp"
 
 namespace kvproof::verify {
 namespace {
 
-workload build(const std::vector<test_case>& cases, const std::string& id) {
+template <class Workload = workload>
+Workload build(const std::vector<test_case>& cases, const std::string& id) {
   for (const test_case& c : cases) {
-    if (c.id == id) return c.build(1);
+    if (c.id == id) return std::get<Workload>(c.build(1));
   }
   BOOST_FAIL("no case " << id);
   return {};
@@ -265,6 +269,71 @@ BOOST_AUTO_TEST_CASE(a_listed_kernel_that_writes_nothing_fails) {
   BOOST_TEST(demote.entries == entries, boost::test_tools::per_element());
   const case_result replace = run_case("lazy", no_replace, w);
   BOOST_TEST(replace.detail.starts_with("replace/demote: low_pages[page="), replace.detail);
+}
+
+score_update_workload update_case() {
+  return build<score_update_workload>(score_update_cases(), "score_update/g3_mixed");
+}
+
+BOOST_AUTO_TEST_CASE(a_flipped_bit_after_a_score_update_fails_at_its_tensor) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const score_update_workload w = update_case();
+  const case_result sound = run_case("sound", *dev, w);
+  BOOST_TEST(name_of(sound.result) == name_of(verdict::passed), sound.detail);
+  BOOST_TEST(sound.entries == std::vector<std::string>{"score_update_g3_kernel"},
+             boost::test_tools::per_element());
+  std::int64_t tokens = 0;
+  for (const score_update_workload::step& s : w.steps) {
+    for (const std::int32_t n : s.num_tokens) tokens += n;
+  }
+  BOOST_TEST(sound.outputs == tokens);
+  for (const std::string stage : {"step 0/score_update", "step 1/score_update"}) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      for (const double where : {0.0, 0.5, 1.0}) {
+        std::string name;
+        const case_result r =
+            run_case("flip", *dev, w, [&](std::string_view at, score_update_buffers& buffers) {
+              if (at != stage) return;
+              fenced_buffer& buffer = *buffers.all()[i];
+              name = buffer.name();
+              // -0 and numbers: a flipped sign shows everywhere but in a NaN.
+              std::vector<std::uint32_t> words = buffer.read<std::uint32_t>();
+              auto word = static_cast<std::size_t>(where * static_cast<double>(words.size() - 1));
+              const auto is_nan = [](std::uint32_t x) { return (x & 0x7fffffffU) > 0x7f800000U; };
+              while (is_nan(words[word])) --word;
+              words[word] ^= 0x80000000U;
+              buffer.write(words);
+            });
+        BOOST_TEST(name_of(r.result) == name_of(verdict::failed), r.detail);
+        BOOST_TEST(r.mismatches == 1, r.detail);
+        BOOST_TEST(r.detail.starts_with(stage + ": " + name + "[sequence="), r.detail);
+      }
+      for (const bool behind : {false, true}) {
+        std::string name;
+        const case_result r =
+            run_case("canary", *dev, w, [&](std::string_view at, score_update_buffers& buffers) {
+              if (at != stage) return;
+              const fenced_buffer& buffer = *buffers.all()[i];
+              name = buffer.name();
+              dev->fill(buffer.get() + (behind ? buffer.size_bytes() : -1), std::byte{0x5b}, 1);
+            });
+        BOOST_TEST(r.detail.starts_with(stage + ": " + name + ": canary overwritten"), r.detail);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_score_update_that_does_nothing_or_faults) {
+  forgetful_device no_second_step(1), broken(0, true);
+  const score_update_workload w = update_case();
+  const case_result lazy = run_case("lazy", no_second_step, w);
+  BOOST_TEST(lazy.detail.starts_with("step 1/score_update: running["), lazy.detail);
+  BOOST_TEST(name_of(run_case("fault", broken, w).result) == name_of(verdict::fault));
+  score_update_workload nothing = w;
+  for (score_update_workload::step& s : nothing.steps) std::ranges::fill(s.num_tokens, 0);
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const case_result idle = run_case("nothing", *dev, nothing);
+  BOOST_TEST(name_of(idle.result) == name_of(verdict::vacuous), idle.detail);
 }
 
 BOOST_AUTO_TEST_CASE(outputs_of_an_earlier_step_do_not_stand_in_for_missing_ones) {

@@ -6,13 +6,18 @@
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "reference/spec/error.hpp"
 #include "verify/listed_cases.hpp"
+#include "verify/score_update_cases.hpp"
 #include "verify/synthetic_cases.hpp"
 
 namespace kvproof::verify {
@@ -80,6 +85,8 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
   BOOST_TEST(none.contains("stream/int2_g16/d64_g3_flush16"));
   BOOST_TEST(none.contains("gather_quantize/k4v2/d128_random"));
   BOOST_TEST(none.contains("demote/k8v4/d64_repeated"));
+  for (int g = 1; g <= spec::max_gqa_ratio; ++g)
+    BOOST_TEST(none.contains("score_update/g" + std::to_string(g) + "_mixed"));
   BOOST_TEST(none.contains("minikv-2bit/smollm2-135m-instruct/layer00"));
   BOOST_TEST(none.size() < ci.size());
   BOOST_TEST(std::ranges::includes(ci, smoke));
@@ -90,6 +97,7 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
   BOOST_TEST(nightly.contains("long/k8v4/d128_g8"));
   BOOST_TEST(nightly.contains("gather_quantize/int2_g16/d64_random_nonfinite"));
   BOOST_TEST(nightly.contains("demote/k8v4/d128_random_nonfinite"));
+  BOOST_TEST(nightly.contains("score_update/g7_nan_state"));
 }
 
 BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
@@ -108,8 +116,9 @@ BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
 }
 
 BOOST_AUTO_TEST_CASE(a_synthetic_case_opens_no_trace) {
-  for (const char* id : {"decode/k8v4/d64_g3_sharp", "stream/k8v4/d128_g4_flush1",
-                         "long/int2_g16/d64_g1", "demote/k8v4/d64_random_tiny"}) {
+  for (const char* id :
+       {"decode/k8v4/d64_g3_sharp", "stream/k8v4/d128_g4_flush1", "long/int2_g16/d64_g1",
+        "demote/k8v4/d64_random_tiny", "score_update/g8_full"}) {
     case_request r;
     r.case_id = id;
     const selected_cases s = select_cases(r, no_trace);
@@ -132,7 +141,7 @@ BOOST_AUTO_TEST_CASE(trace_cases_say_what_repro_needs) {
   BOOST_TEST(s.cases.size() == 12u);  // 3 variants, 4 layers, and no streams
   BOOST_TEST(s.cases[0].rerun_options ==
              " --trace traces/data/smollm2-135m-instruct.h5 --steps all");
-  BOOST_TEST(s.cases[0].build(1).events.size() == 1u + 128u);
+  BOOST_TEST(std::get<workload>(s.cases[0].build(1)).events.size() == 1u + 128u);
   r.trace.clear();
   r.steps.clear();
   r.suite = "nightly";
@@ -158,7 +167,7 @@ BOOST_AUTO_TEST_CASE(variant_and_filter_narrow) {
 BOOST_AUTO_TEST_CASE(streams_flush_often_into_begun_and_new_pages) {
   std::set<std::pair<spec::format_id, int>> covered;
   for (const test_case& c : stream_cases()) {
-    const workload w = c.build(1);
+    const auto w = std::get<workload>(c.build(1));
     covered.emplace(w.format, w.head_dim);
     const auto heads = static_cast<std::size_t>(w.heads());
     std::vector<int> flushes(heads), new_pages(heads), begun_pages(heads);
@@ -210,7 +219,7 @@ BOOST_AUTO_TEST_CASE(gathered_lists_reach_what_they_are_for) {
   std::set<std::pair<spec::format_id, int>> covered;
   for (const test_case& c : listed_cases()) {
     if (!c.id.starts_with("gather_quantize/")) continue;
-    const workload w = c.build(1);
+    const auto w = std::get<workload>(c.build(1));
     covered.emplace(w.format, w.head_dim);
     const auto heads = static_cast<std::size_t>(w.heads());
     written_ranges ranges;
@@ -243,7 +252,7 @@ BOOST_AUTO_TEST_CASE(demoted_lists_reach_what_they_are_for) {
   for (const test_case& c : listed_cases()) {
     if (!c.id.starts_with("demote/")) continue;
     ++cases;
-    const workload w = c.build(1);
+    const auto w = std::get<workload>(c.build(1));
     const auto heads = static_cast<std::size_t>(w.heads());
     written_ranges ranges;
     std::vector<std::int32_t> tokens(heads);
@@ -270,6 +279,114 @@ BOOST_AUTO_TEST_CASE(demoted_lists_reach_what_they_are_for) {
     BOOST_TEST(replaced_inside, c.id);
   }
   BOOST_TEST(cases == 6);
+}
+
+// What the tokens, states and rows of a score update case are.
+struct update_traits {
+  bool empty = false, one = false, odd = false, whole_vectors = false, thousands = false;
+  bool minus_infinity = false, only_minus_infinity = false, not_a_number = false,
+       only_not_a_number = false, minus_zero = false;
+  bool nan_state = false, small_l = false, large_l = false;
+  bool minus_zero_running = false, number_behind_the_end = false;
+  std::vector<bool> decides;  // query heads that give some token its largest probability
+
+  explicit update_traits(const score_update_workload& w)
+      : decides(static_cast<std::size_t>(w.gqa_ratio)) {
+    for (const score_update_workload::step& s : w.steps) {
+      for (std::size_t h = 0; h < w.heads(); ++h) look_at(w, s, h);
+    }
+  }
+
+ private:
+  void look_at(const score_update_workload& w, const score_update_workload::step& s,
+               std::size_t head) {
+    const auto n = static_cast<std::size_t>(s.num_tokens[head]), ratio = decides.size();
+    empty = empty || n == 0;
+    one = one || n == 1;
+    odd = odd || (n > 1 && n % 2 == 1);
+    whole_vectors = whole_vectors || (n > 0 && n % 4 == 0);
+    thousands = thousands || n > 2000;
+    for (std::size_t g = 0; g < ratio && n > 0; ++g) {
+      const float m = s.state[2 * (head * ratio + g)], l = s.state[2 * (head * ratio + g) + 1];
+      BOOST_TEST(std::isfinite(m));
+      BOOST_TEST((std::isnan(l) || (l > 0 && std::isfinite(l))), l);
+      nan_state = nan_state || std::isnan(l);
+      small_l = small_l || l < 0x1p-126f;
+      large_l = large_l || l > 0x1p126f;
+    }
+    const auto capacity = static_cast<std::size_t>(w.running_capacity);
+    for (std::size_t t = 0; t < capacity; ++t) {
+      const float running = w.running[head * capacity + t];
+      if (t == n) number_behind_the_end = number_behind_the_end || std::isfinite(running);
+      if (t < n) minus_zero_running = minus_zero_running || is_minus_zero(running);
+    }
+    for (std::size_t t = 0; t < n; ++t) look_at_token(w, s, head, t);
+  }
+
+  void look_at_token(const score_update_workload& w, const score_update_workload::step& s,
+                     std::size_t head, std::size_t token) {
+    const std::size_t ratio = decides.size();
+    bool all_infinite = true, all_nan = true;
+    double largest = -1;
+    std::size_t from = 0;
+    for (std::size_t g = 0; g < ratio; ++g) {
+      const float x =
+          s.scores[(head * static_cast<std::size_t>(w.score_capacity) + token) * ratio + g];
+      all_infinite = all_infinite && x == -std::numeric_limits<float>::infinity();
+      all_nan = all_nan && std::isnan(x);
+      minus_infinity = minus_infinity || x == -std::numeric_limits<float>::infinity();
+      not_a_number = not_a_number || std::isnan(x);
+      minus_zero = minus_zero || is_minus_zero(x);
+      const std::size_t at = 2 * (head * ratio + g);
+      const double p = std::exp2(double{x} - double{s.state[at]}) / double{s.state[at + 1]};
+      if (p <= largest || std::isnan(p)) continue;
+      largest = p;
+      from = g;
+    }
+    only_minus_infinity = only_minus_infinity || all_infinite;
+    only_not_a_number = only_not_a_number || all_nan;
+    if (largest >= 0) decides[from] = true;
+  }
+
+  static bool is_minus_zero(float x) { return x == 0 && std::signbit(x); }
+};
+
+BOOST_AUTO_TEST_CASE(score_updates_reach_what_they_are_for) {
+  std::set<int> ratios;
+  for (const test_case& c : score_update_cases()) {
+    const auto w = std::get<score_update_workload>(c.build(1));
+    ratios.insert(w.gqa_ratio);
+    BOOST_TEST(w.steps.size() == 2u);
+    BOOST_TEST(w.score_capacity != w.running_capacity, c.id);
+    const update_traits t(w);
+    BOOST_TEST((t.empty && t.one && t.odd && t.whole_vectors && t.thousands), c.id);
+    BOOST_TEST((t.minus_infinity && t.only_minus_infinity), c.id);
+    BOOST_TEST((t.not_a_number && t.only_not_a_number), c.id);
+    BOOST_TEST((t.nan_state && t.small_l && t.large_l), c.id);
+    BOOST_TEST((t.minus_zero && t.minus_zero_running && t.number_behind_the_end), c.id);
+    BOOST_TEST(std::ranges::count(t.decides, false) == 0, c.id);
+  }
+  BOOST_TEST(ratios.size() == static_cast<std::size_t>(spec::max_gqa_ratio));
+}
+
+BOOST_AUTO_TEST_CASE(score_updates_of_one_kind_are_of_it) {
+  std::set<int> ratios;
+  for (const test_case& c : score_update_kind_cases()) {
+    const auto is = [&](const char* kind) { return c.id.ends_with(kind); };
+    const auto w = std::get<score_update_workload>(c.build(1));
+    ratios.insert(w.gqa_ratio);
+    const update_traits t(w);
+    BOOST_TEST(t.thousands, c.id);
+    BOOST_TEST(t.only_minus_infinity == is("infinities"), c.id);
+    BOOST_TEST(t.only_not_a_number == (is("nans") || is("nan_state")), c.id);
+    BOOST_TEST(t.nan_state == is("nan_state"), c.id);
+    BOOST_TEST(t.small_l == is("small_sums"), c.id);
+    BOOST_TEST(t.large_l == is("large_sums"), c.id);
+    BOOST_TEST(t.minus_zero == is("zero_signs"), c.id);
+    const std::int64_t longest = std::ranges::max(w.steps.back().num_tokens);
+    BOOST_TEST((longest == w.score_capacity && longest == w.running_capacity) == is("full"), c.id);
+  }
+  BOOST_TEST(ratios.size() == static_cast<std::size_t>(spec::max_gqa_ratio));
 }
 
 }  // namespace kvproof::verify

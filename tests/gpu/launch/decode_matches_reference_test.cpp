@@ -7,19 +7,16 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "gpu/device/emulator/emulator.hpp"
-#include "gpu/launch/launch.hpp"
 #include "reference/attention/decode_attention.hpp"
-#include "tests/gpu/launch/device_arrays.hpp"
+#include "tests/gpu/launch/decode_launch.hpp"
 #include "tests/reference/formats/page_pool.hpp"
-#include "tests/reference/formats/seeded_values.hpp"
 
 namespace kvproof::tests {
 namespace {
 
-constexpr std::uint32_t poison = 0xcdcdcdcd;
-constexpr half_bits half_nan = 0x7e00;
 constexpr int recent_capacity = 128;
 // A prime: with 2^17 the keys of head_dim 64 would repeat every 2048 tokens, all splits would be
 // alike and the merge of splits would see factors of 1 only.
@@ -127,7 +124,7 @@ class comparison {
     dev.grid = grid;
 
     const auto heads = static_cast<std::size_t>(s_.heads());
-    const auto dim = static_cast<std::size_t>(s_.head_dim), ratio = std::size_t(s_.ratio);
+    const auto dim = static_cast<std::size_t>(s_.head_dim);
     std::vector<half_bits> q;
     for (const auto& row : q_) q.insert(q.end(), row.begin(), row.end());
     std::vector<half_bits> recent_k(heads * recent_capacity * dim, half_nan), recent_v = recent_k;
@@ -139,71 +136,36 @@ class comparison {
       num_quantized.push_back(int(s_.num_quantized(std::int64_t(h))));
       num_recent.push_back(int(s_.num_recent(std::int64_t(h))));
     }
-    const std::int64_t score_capacity = s_.max_quantized() + recent_capacity + 3;
+    const decode_heads launched{.format = s_.format,
+                                .head_dim = s_.head_dim,
+                                .ratio = s_.ratio,
+                                .batch = s_.batch(),
+                                .kv_heads = s_.kv_heads(),
+                                .scale = scale(),
+                                .q = std::move(q),
+                                .pages = pages_,
+                                .table = table_,
+                                .max_pages = max_pages_,
+                                .max_quantized = s_.max_quantized(),
+                                .num_quantized = std::move(num_quantized),
+                                .num_recent = std::move(num_recent),
+                                .recent_capacity = recent_capacity,
+                                .recent_k = std::move(recent_k),
+                                .recent_v = std::move(recent_v),
+                                .score_capacity = s_.max_quantized() + recent_capacity + 3};
+    const decode_results actual = launch_decode(dev, launched, with_scores, equal_lengths, name);
 
-    const device_array<half_bits> device_q(dev, q), device_k(dev, recent_k),
-        device_v(dev, recent_v);
-    const device_array<std::byte> device_pages(dev, pages_);
-    const device_array<std::int32_t> device_table(dev, table_),
-        device_quantized(dev, num_quantized), device_recent(dev, num_recent);
-    const auto poisoned = [&](std::size_t n) {
-      return device_array<std::uint32_t>(dev, std::vector<std::uint32_t>(n, poison));
-    };
-    const auto out = poisoned(heads * ratio * dim), state = poisoned(heads * ratio * 2),
-               scores = poisoned(heads * std::size_t(score_capacity) * ratio);
-
-    gpu::decode_args a{};
-    a.format = s_.format;
-    a.head_dim = s_.head_dim;
-    a.batch = s_.batch();
-    a.kv_heads = s_.kv_heads();
-    a.gqa_ratio = s_.ratio;
-    a.softmax_scale = scale();
-    a.max_quantized = static_cast<int>(s_.max_quantized());
-    a.equal_lengths = equal_lengths;
-    a.q = device_q.get();
-    a.page_table = device_table.get();
-    a.max_pages = static_cast<int>(max_pages_);
-    a.pages = device_pages.get();
-    a.num_quantized = device_quantized.get();
-    a.num_recent = device_recent.get();
-    a.recent_k = device_k.get();
-    a.recent_v = device_v.get();
-    a.recent_capacity = recent_capacity;
-    a.out = out.get();
-    a.state = state.get();
-    if (with_scores) a.scores = scores.get();
-    a.score_capacity = score_capacity;
-    // Tickets are zero, the partials behind them NaN.
-    const std::size_t ticket_words = heads;
-    std::vector<std::uint32_t> scratch(std::size_t(gpu::decode_workspace_bytes(a)) / 4, 0xffffffff);
-    std::fill_n(scratch.begin(), ticket_words, 0u);
-    const device_array<std::uint32_t> workspace(dev, scratch);
-    a.workspace = workspace.get();
-
-    gpu::decode(dev, a);
-    dev.synchronize();
-
-    check(name + " out", out.read(), [&](std::size_t h, std::size_t i) -> std::uint32_t {
+    check(name + " out", actual.out, [&](std::size_t h, std::size_t i) -> std::uint32_t {
       return std::bit_cast<std::uint32_t>(expected_[h].out[i]);
     });
-    check(name + " state", state.read(), [&](std::size_t h, std::size_t i) -> std::uint32_t {
+    check(name + " state", actual.state, [&](std::size_t h, std::size_t i) -> std::uint32_t {
       return std::bit_cast<std::uint32_t>(expected_[h].state[i]);
     });
-    check(name + " scores", scores.read(), [&](std::size_t h, std::size_t i) -> std::uint32_t {
+    check(name + " scores", actual.scores, [&](std::size_t h, std::size_t i) -> std::uint32_t {
       return with_scores && i < expected_[h].scores.size()
                  ? std::bit_cast<std::uint32_t>(expected_[h].scores[i])
-                 : poison;
+                 : decode_poison;
     });
-    const std::vector<std::uint32_t> after = workspace.read();
-    BOOST_TEST(std::all_of(after.begin(), after.begin() + std::ptrdiff_t(ticket_words),
-                           [](std::uint32_t x) { return x == 0; }),
-               name << ": tickets are not zero after the launch");
-    BOOST_TEST((device_pages.read() == pages_), name << ": pages changed");
-    BOOST_TEST(out.canaries_live());
-    BOOST_TEST(state.canaries_live());
-    BOOST_TEST(scores.canaries_live());
-    BOOST_TEST(workspace.canaries_live());
   }
 
  private:
