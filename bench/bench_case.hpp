@@ -49,8 +49,8 @@ inline constexpr length_range tiny_lengths = {20, 300, 704};
 struct bench_case {
   operation op;
   spec::format_id format;  // tiers, demote (of the source): k8v4; score_update: k8v4 stands for any
-  model_shape model;
-  int batch;
+  model_shape model = models[0];
+  int batch = 1;
   length_mix mix = length_mix::uniform;
   std::int64_t tokens =
       0;  // a sequence, when uniform; gather_quantize and demote take every second

@@ -17,11 +17,11 @@ constexpr std::int64_t decode_partial_floats(int ratio, int head_dim) {
   return (std::int64_t{ratio} * (head_dim + 2) + 3) / 4 * 4;
 }
 
-// The queries of a head as MMA operands: fixed point, or fp16 twice.
+// The queries of a head as MMA operands: in fixed point, or fp16.
 constexpr int decode_query_bytes(const spec::kv_format& format, int head_dim, int ratio) {
   if (format.scales == spec::scale_layout::per_token)
     return head_dim / 32 * 256 * (ratio <= 4 ? 1 : 2);
-  return head_dim / 16 * 256 * 2;
+  return head_dim / 16 * 256;
 }
 
 // Shared memory of an SM is 228 KB, 1 KB of it reserved a CTA. Two CTAs hide each other's split
@@ -51,7 +51,7 @@ constexpr decode_shape decode_shape_of(const spec::kv_format& format, int head_d
     const int available = 233472 / ctas - 1024 - 512 - exchange_bytes - query_bytes;
     const int fitting = available / stage_bytes;
     if (fitting < 2) continue;
-    const int stages = fitting > 4 ? 4 : fitting, ring_bytes = stages * stage_bytes;
+    const int stages = fitting > 5 ? 5 : fitting, ring_bytes = stages * stage_bytes;
     return {ctas, stages, stride, ring_bytes + (lasting ? exchange_bytes : 0),
             ring_bytes + exchange_bytes + query_bytes};
   }
