@@ -60,9 +60,8 @@ struct decode_policy {
                                          ? layout::content_bytes
                                          : low_layout::content_bytes;  // of one warp's page
   static constexpr int exchange_stride = shape.exchange_stride;
-  static_assert(shape.query_offset +
-                    decode_query_bytes(spec::format_of(Cache::first), HeadDim, Ratio) <=
-                shape.dynamic_shared_bytes);
+  static constexpr int query_bytes =
+      decode_query_bytes(spec::format_of(Cache::first), HeadDim, Ratio);
 
   // The column of a query, and the query of a column (padding: ratio or more).
   static __device__ constexpr int column(int query) { return query * (3 - lane_queries); }
@@ -235,19 +234,22 @@ struct integer_queries {
   }
 };
 
-// Queries of int2_g16 as the N = 8 operand of m16n8k16, as stored, in shared memory (registers are
-// scarcer): fragments [group][lane] of 8 bytes. The four warps share them.
+// Queries of int2_g16 as the N = 8 operand of m16n8k16, in shared memory (registers are scarcer):
+// fragments [group][lane] of 8 bytes, q' (kv_formats.md section 5) and, for the zero terms, q as
+// stored. The four warps share them.
 template <class Policy>
 struct half_queries {
   static constexpr int groups = Policy::layout::groups;
+  static constexpr int key_bits = Policy::layout::key_bits;
   static constexpr int common_exponent = 20;  // E
-  std::uint32_t memory;                       // shared address, of this lane
+  static constexpr int copy_bytes = groups * 256;
+  std::uint32_t scaled, stored;  // shared addresses, of this lane
   float c, cs;
 
   // All warps call; nobody reads the queries of the head before any more.
-  __device__ half_queries(const decode_params& p, std::int64_t head, std::uint32_t to, int warp,
+  __device__ half_queries(const decode_params& p, std::int64_t head, std::uint32_t memory, int warp,
                           int lane)
-      : memory(to + 8 * lane), c(p.c) {
+      : scaled(memory + 8 * lane), stored(scaled + copy_bytes), c(p.c) {
     cs = __fmul_rn(c, static_cast<float>(1 << common_exponent));
     const int query = Policy::query_of(lane / 4), t = lane % 4;
     const bool real = query < Policy::ratio;
@@ -256,19 +258,24 @@ struct half_queries {
     unrolled<groups / decode_warps>([&](auto index) {
       constexpr int step = decltype(index)::value;
       const int j = warp + decode_warps * step;
-      store_shared_8(memory + 256 * j, real ? __ldg(row + 8 * j + t) : 0u,
-                     real ? __ldg(row + 8 * j + 4 + t) : 0u);
+      const std::uint32_t q0 = real ? __ldg(row + 8 * j + t) : 0u,
+                          q1 = real ? __ldg(row + 8 * j + 4 + t) : 0u;
+      store_shared_8(stored + 256 * j, q0, q1);
+      store_shared_8(scaled + 256 * j, scale_down(q0, j), scale_down(q1, j));
     });
     __syncthreads();
   }
 
-  [[nodiscard]] __device__ __forceinline__ uint2 group(int j) const {
-    return load_shared_8(memory + 256 * j);
-  }
-  // E - eK of a group: its keys are 2^-eK times their codes, its queries 2^-up times q.
-  static __device__ constexpr int up(int j) {
-    return common_exponent -
-           operand_exponent<2, false, Policy::head_dim>(Policy::layout::key_field(0, j));
+  // q * 2^(eK(j) - E): a multiplication by a power of two.
+  __device__ static std::uint32_t scale_down(std::uint32_t q, int j) {
+    std::uint32_t factor = 0;
+    unrolled<groups>([&](auto index) {
+      constexpr int i = decltype(index)::value;
+      constexpr int down = common_exponent - operand_exponent<key_bits, false, Policy::head_dim>(
+                                                 Policy::layout::key_field(0, i));
+      if (i == j) factor = static_cast<std::uint32_t>(15 - down) << 10;  // 2^-down
+    });
+    return mul_halves(q, factor | factor << 16);
   }
 };
 
@@ -283,34 +290,16 @@ __device__ __forceinline__ a_fragment operand_fragment(const uint4& w) {
       operand_of<Bits, Value, HeadDim, Field>(w.z), operand_of<Bits, Value, HeadDim, Field>(w.w)};
 }
 
-constexpr int tiles_of_block = spec::tokens_per_block / spec::tokens_per_tile;
-
-// A block in a warp's ring. A block of one page has it twice: what the second one gives is masked.
-template <class Page>
-struct ring_block {
-  std::uint32_t data[Page::pages_of_block];  // shared addresses
-  int first_stage, pages;
-
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t page_of(int tile) const {
-    return data[tile / Page::tiles];
-  }
-};
-
-// Base-2 logits of a block, in four steps, so that the values of another block can be mixed in.
-// Per-token formats: a step is a tile.
+// Base-2 logits of the tokens of a page in shared memory at `page`, s[tile]: per-token formats.
 template <class layout, class Policy>
-struct token_scores {
-  const integer_queries<Policy>& q;
-  const ring_block<layout>& block;
-  int lane;
-
-  template <int Tile>
-  __device__ __forceinline__ void step(tile_values<Policy::lane_queries>* s) {
-    using number = integer_queries<Policy>;
-    constexpr int n = Policy::lane_queries, tile = Tile % layout::tiles;
-    constexpr bool nibbles = layout::key_bits == 4;
-    const int g = lane / 4;
-    const std::uint32_t page = block.page_of(Tile);
+__device__ __forceinline__ void page_scores(std::uint32_t page, const integer_queries<Policy>& q,
+                                            int lane, tile_values<Policy::lane_queries>* s) {
+  using number = integer_queries<Policy>;
+  constexpr int n = Policy::lane_queries;
+  constexpr bool nibbles = layout::key_bits == 4;
+  const int g = lane / 4;
+  unrolled<layout::tiles>([&](auto tile_index) {
+    constexpr int i = decltype(tile_index)::value;
     // Biased, so that the bits are a float (integer_bias). High nibbles stay where they are, as 16
     // times their code; low nibbles have sums of their own.
     int sum[n][4], low[n][4];
@@ -323,7 +312,7 @@ struct token_scores {
     unrolled<layout::key_fragments_of_tile>([&](auto fragment_index) {
       constexpr int f = decltype(fragment_index)::value;
       const uint4 w = load_shared_16(
-          page + (tile * layout::key_fragments_of_tile + f) * layout::fragment_bytes + lane * 16);
+          page + (i * layout::key_fragments_of_tile + f) * layout::fragment_bytes + lane * 16);
       if constexpr (nibbles) {
         constexpr std::uint32_t lower = 0x0f0f0f0f, upper = 0xf0f0f0f0;
         for (int r = 0; r < n; ++r) {
@@ -338,7 +327,7 @@ struct token_scores {
       }
     });
     const uint4 meta =
-        load_shared_16(page + layout::scale_offset + 128 * tile + 16 * g);  // tokens g, g + 8
+        load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);  // tokens g, g + 8
     for (int half = 0; half < 2; ++half) {
       const std::uint32_t key = half == 0 ? meta.x : meta.z;
       const float ks = low_half(key), kz = high_half(key);
@@ -356,151 +345,132 @@ struct token_scores {
           dot = __fmaf_rn(__fsub_rn(__int_as_float(high_sum), number::integer_bias), 256.0f,
                           __fsub_rn(__int_as_float(low_sum), number::integer_bias));
         }
-        s[Tile].at[half][r] = __fmaf_rn(__fmul_rn(ks, q.cq[r]), dot, __fmul_rn(kz, q.qz[r]));
+        s[i].at[half][r] = __fmaf_rn(__fmul_rn(ks, q.cq[r]), dot, __fmul_rn(kz, q.qz[r]));
       }
     }
-  }
-  __device__ __forceinline__ void finish(tile_values<Policy::lane_queries>*) {}
-};
+  });
+}
 
-// int2_g16: a step is a quarter of the channel groups.
+// The same of int2_g16.
 template <class layout, class Policy>
-struct group_scores {
-  static_assert(layout::tiles == tiles_of_block && layout::key_bits == 2);
-  static constexpr int tiles = layout::tiles, n = Policy::lane_queries;
-  const half_queries<Policy>& q;
-  const ring_block<layout>& block;
-  int lane;
+__device__ __forceinline__ void page_scores(std::uint32_t page, const half_queries<Policy>& q,
+                                            int lane, tile_values<Policy::lane_queries>* s) {
+  constexpr int d = Policy::head_dim, n = Policy::lane_queries;
+  static_assert(layout::tiles == 4);
+  const int g = lane / 4, t = lane % 4;
   float zk[4] = {};  // rows 0-7: zk of tile row % 4; rows 8-15: zs
-  float dot[tiles][4] = {};
-  float sb[tiles][4] = {};  // all rows alike
-  uint4 codes[tiles], scales[tiles], zeros, zero_scales;
-
-  __device__ __forceinline__ group_scores(const half_queries<Policy>& of,
-                                          const ring_block<layout>& in, int own_lane)
-      : q(of), block(in), lane(own_lane) {}
-
-  template <int Step>
-  __device__ __forceinline__ void step(tile_values<n>*) {
-    constexpr int groups = layout::groups / 4;
-    unrolled<groups>([&](auto index) { add_group<Step * groups + decltype(index)::value>(); });
+  for (int pair = 0; pair < layout::groups / 2; ++pair) {
+    const std::uint32_t at = page + 16 * t;
+    const uint4 z = load_shared_16(at + layout::key_zero_offset + 256 * pair + 64 * (g % 4)),
+                k = load_shared_16(at + layout::key_scale_offset +
+                                   layout::tile_scale_bytes * (g % 4) + 64 * pair);
+    const uint2 q0 = load_shared_8(q.stored + 512 * pair),
+                q1 = load_shared_8(q.stored + 512 * pair + 256);
+    mma(zk, {z.x, k.x, z.y, k.y}, q0.x, q0.y);
+    mma(zk, {z.z, k.z, z.w, k.w}, q1.x, q1.y);
   }
-
-  template <int j>
-  __device__ __forceinline__ void add_group() {
-    constexpr bool first = j % 2 == 0;  // of the two in a 16-byte vector
-    const int g = lane / 4, t = lane % 4;
-    const std::uint32_t page = block.data[0];
-    const uint2 stored = q.group(j);
-    if constexpr (first) {
-      const std::uint32_t at = page + 16 * t + 32 * j * 1;
-      zeros = load_shared_16(page + 16 * t + layout::key_zero_offset + 128 * j + 64 * (g % tiles));
-      zero_scales =
-          load_shared_16(at + layout::key_scale_offset + layout::tile_scale_bytes * (g % tiles));
-    }
-    mma(zk,
-        first ? a_fragment{zeros.x, zero_scales.x, zeros.y, zero_scales.y}
-              : a_fragment{zeros.z, zero_scales.z, zeros.w, zero_scales.w},
-        stored.x, stored.y);
-    constexpr int up = half_queries<Policy>::up(j);
-    constexpr std::uint32_t down = (15 - up) << 10;  // 2^-up
-    const std::uint32_t scaled_x = up == 0 ? stored.x : mul_halves(stored.x, down | down << 16),
-                        scaled_y = up == 0 ? stored.y : mul_halves(stored.y, down | down << 16);
-    constexpr std::uint32_t middle = (0x3e00u + up * 0x400u) * 0x10001u;  // 1.5 * 2^up, twice
-    unrolled<tiles>([&](auto tile_index) {
+  float dot[layout::tiles][4] = {};
+  float sb[2][4] = {};  // rows 0-7: sb of a query and tile 0 or 2, rows 8-15: of tile 1 or 3
+  uint4 w[layout::tiles], scale[layout::tiles];
+  unrolled<layout::groups>([&](auto group_index) {
+    constexpr int j = decltype(group_index)::value;
+    const uint2 own = load_shared_8(q.scaled + 256 * j);
+    uint2 b[layout::tiles];
+    unrolled<layout::tiles>([&](auto tile_index) {
       constexpr int i = decltype(tile_index)::value;
       constexpr int field = layout::key_field(i, j);
       if constexpr (j == 0 || field == 0) {
-        codes[i] =
+        w[i] =
             load_shared_16(page + layout::key_fragment(i, j) * layout::fragment_bytes + lane * 16);
       }
-      if constexpr (first) {
-        scales[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
-                                   32 * j + 16 * t);
+      if constexpr (j % 2 == 0) {
+        scale[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
+                                  32 * j + 16 * t);
       }
-      const std::uint32_t b0 = mul_halves(scaled_x, first ? scales[i].x : scales[i].z),
-                          b1 = mul_halves(scaled_y, first ? scales[i].y : scales[i].w);
-      mma(dot[i], operand_fragment<layout::key_bits, false, Policy::head_dim, field>(codes[i]), b0,
-          b1);
-      mma(sb[i], {middle, middle, middle, middle}, b0, b1);
+      b[i] = make_uint2(mul_halves(own.x, j % 2 == 0 ? scale[i].x : scale[i].z),
+                        mul_halves(own.y, j % 2 == 0 ? scale[i].y : scale[i].w));
+      mma(dot[i], operand_fragment<layout::key_bits, false, d, field>(w[i]), b[i].x, b[i].y);
     });
+    constexpr int up = half_queries<Policy>::common_exponent -
+                       operand_exponent<layout::key_bits, false, d>(layout::key_field(0, j));
+    constexpr std::uint32_t middle = 0x3e003e00u + up * 0x04000400u;  // 1.5 * 2^up, twice
+    for (int i = 0; i < 2; ++i)
+      mma(sb[i], {b[2 * i].x, b[2 * i + 1].x, b[2 * i].y, b[2 * i + 1].y}, middle, middle);
+  });
+  // Lane 4 query + tile hands sb to the lanes that hold zk and zs of both.
+  const float own_sb = t == 0 ? sb[0][0] : t == 1 ? sb[0][2] : t == 2 ? sb[1][0] : sb[1][2];
+  for (int r = 0; r < n; ++r) {
+    const float sum = __shfl_sync(~0u, own_sb, 4 * (2 * t + r) + g % 4);
+    zk[r] = __fmul_rn(__fsub_rn(__fmaf_rn(1.5f, zk[2 + r], zk[r]), sum), q.c);
   }
-
-  __device__ __forceinline__ void finish(tile_values<n>* s) {
-    float mid[n];  // of tile g % 4, but for sb
-    for (int r = 0; r < n; ++r) mid[r] = __fmaf_rn(1.5f, zk[2 + r], zk[r]);
-    for (int i = 0; i < tiles; ++i) {
-      for (int r = 0; r < n; ++r) {
-        const float zero =
-            __fmul_rn(__fsub_rn(__shfl_sync(~0u, mid[r], 4 * i + lane % 4), sb[i][r]), q.c);
-        for (int half = 0; half < 2; ++half)
-          s[i].at[half][r] = __fmaf_rn(dot[i][2 * half + r], q.cs, zero);
-      }
+  for (int i = 0; i < layout::tiles; ++i) {
+    for (int r = 0; r < n; ++r) {
+      const float zero = __shfl_sync(~0u, zk[r], 4 * i + t);
+      for (int half = 0; half < 2; ++half)
+        s[i].at[half][r] = __fmaf_rn(dot[i][2 * half + r], q.cs, zero);
     }
   }
-};
+}
 
-template <class layout, class Policy>
-using block_scores = std::conditional_t<layout::per_token, token_scores<layout, Policy>,
-                                        group_scores<layout, Policy>>;
-
-// Adds the probabilities times values of a tile to the strand; `s`: its logits.
-template <int Tile, class layout, int n>
-__device__ __forceinline__ void add_values(const ring_block<layout>& block, const tile_values<n>& s,
-                                           int lane, strand<layout::groups, n>& a) {
+// Adds the probabilities times values of a page to the strand; s[tile]: its logits.
+template <class layout, int n>
+__device__ __forceinline__ void page_values(std::uint32_t page, const tile_values<n>* s, int lane,
+                                            strand<layout::groups, n>& a) {
   constexpr int d = layout::head_dim;
   constexpr float middle = ((1 << layout::value_bits) - 1) * 0.5f;  // MID
   const int g = lane / 4, t = lane % 4;
-  constexpr int i = Tile % layout::tiles;
-  const std::uint32_t page = block.page_of(Tile);
-  const tile_values<n> p = a.probabilities(s);
-  std::uint32_t b0, b1;
-  if constexpr (layout::per_token) {
-    const uint4 meta = load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);
-    const float v0 = low_half(meta.y), v1 = low_half(meta.w);
-    const float z0 = __fmaf_rn(v0, middle, high_half(meta.y)),
-                z1 = __fmaf_rn(v1, middle, high_half(meta.w));
-    tile_values<n> scaled;  // P' before its rounding
-    for (int r = 0; r < n; ++r) {
-      const float p0 = p.at[0][r], p1 = p.at[1][r];
-      a.l[r] = __fadd_rn(__fadd_rn(a.l[r], p0), p1);
-      a.z[r] = __fmaf_rn(p1, z1, __fmaf_rn(p0, z0, a.z[r]));
-      scaled.at[0][r] = __fmul_rn(p0, v0);
-      scaled.at[1][r] = __fmul_rn(p1, v1);
-    }
-    b0 = as_operand(scaled.at[0]);
-    b1 = as_operand(scaled.at[1]);
-    mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
-  } else {
-    b0 = as_operand(p.at[0]);
-    b1 = as_operand(p.at[1]);
-    uint2 zero = make_uint2(0, 0);  // rows 0-7: zeros of the channel groups; rows 8-15: ones, for l
-    if (g < layout::groups) {
-      zero =
-          load_shared_8(page + layout::value_zero_offset + layout::tile_scale_bytes * i + 8 * lane);
-    }
-    mma(a.zc, {zero.x, half2_ones, zero.y, half2_ones}, b0, b1);
-  }
-  uint4 w{};
-  [[maybe_unused]] uint4 scale{};  // group16 only
-  unrolled<layout::groups>([&](auto group_index) {
-    constexpr int j = decltype(group_index)::value;
-    constexpr int field = layout::value_field(i, j);
-    if constexpr (j == 0 || field == 0) {
-      w = load_shared_16(page + layout::value_offset +
-                         layout::value_fragment(i, j) * layout::fragment_bytes + lane * 16);
-    }
-    const a_fragment v = operand_fragment<layout::value_bits, true, d, field>(w);
+  unrolled<layout::tiles>([&](auto tile_index) {
+    constexpr int i = decltype(tile_index)::value;
+    const tile_values<n> p = a.probabilities(s[i]);
+    std::uint32_t b0, b1;
     if constexpr (layout::per_token) {
-      mma(a.o[j], v, b0, b1);
-    } else {
-      if constexpr (j % 2 == 0) {
-        scale = load_shared_16(page + layout::value_scale_offset + layout::tile_scale_bytes * i +
-                               32 * j + 16 * t);
+      const uint4 meta = load_shared_16(page + layout::scale_offset + 128 * i + 16 * g);
+      const float v0 = low_half(meta.y), v1 = low_half(meta.w);
+      const float z0 = __fmaf_rn(v0, middle, high_half(meta.y)),
+                  z1 = __fmaf_rn(v1, middle, high_half(meta.w));
+      tile_values<n> scaled;  // P' before its rounding
+      for (int r = 0; r < n; ++r) {
+        const float p0 = p.at[0][r], p1 = p.at[1][r];
+        a.l[r] = __fadd_rn(__fadd_rn(a.l[r], p0), p1);
+        a.z[r] = __fmaf_rn(p1, z1, __fmaf_rn(p0, z0, a.z[r]));
+        scaled.at[0][r] = __fmul_rn(p0, v0);
+        scaled.at[1][r] = __fmul_rn(p1, v1);
       }
-      mma(a.o[j], v, mul_halves(b0, j % 2 == 0 ? scale.x : scale.z),
-          mul_halves(b1, j % 2 == 0 ? scale.y : scale.w));
+      b0 = as_operand(scaled.at[0]);
+      b1 = as_operand(scaled.at[1]);
+      mma(a.zc, {half2_ones, half2_ones, half2_ones, half2_ones}, b0, b1);
+    } else {
+      b0 = as_operand(p.at[0]);
+      b1 = as_operand(p.at[1]);
+      uint2 zero =
+          make_uint2(0, 0);  // rows 0-7: zeros of the channel groups; rows 8-15: ones, for l
+      if (g < layout::groups) {
+        zero = load_shared_8(page + layout::value_zero_offset + layout::tile_scale_bytes * i +
+                             8 * lane);
+      }
+      mma(a.zc, {zero.x, half2_ones, zero.y, half2_ones}, b0, b1);
     }
+    uint4 w{};
+    [[maybe_unused]] uint4 scale{};  // group16 only
+    unrolled<layout::groups>([&](auto group_index) {
+      constexpr int j = decltype(group_index)::value;
+      constexpr int field = layout::value_field(i, j);
+      if constexpr (j == 0 || field == 0) {
+        w = load_shared_16(page + layout::value_offset +
+                           layout::value_fragment(i, j) * layout::fragment_bytes + lane * 16);
+      }
+      const a_fragment v = operand_fragment<layout::value_bits, true, d, field>(w);
+      if constexpr (layout::per_token) {
+        mma(a.o[j], v, b0, b1);
+      } else {
+        if constexpr (j % 2 == 0) {
+          scale = load_shared_16(page + layout::value_scale_offset + layout::tile_scale_bytes * i +
+                                 32 * j + 16 * t);
+        }
+        mma(a.o[j], v, mul_halves(b0, j % 2 == 0 ? scale.x : scale.z),
+            mul_halves(b1, j % 2 == 0 ? scale.y : scale.w));
+      }
+    });
   });
 }
 
@@ -658,9 +628,6 @@ __device__ __forceinline__ part_plan plan_part(int tokens) {
           static_cast<int>(plan.tokens_per_split) / spec::tokens_per_block,
           static_cast<int>(plan.num_splits)};
 }
-#ifndef SPLIT_END
-#define SPLIT_END 4
-#endif
 template <class Policy>
 struct head_plan {
   part_plan first, low;  // low: two tiers only, else nothing
@@ -674,29 +641,30 @@ struct head_plan {
   [[nodiscard]] __device__ __forceinline__ int splits() const {
     return first.splits + low.splits + (recent > 0 ? 1 : 0);
   }
-  // Work of the head: about a page a unit, and one a head, so that empty heads are spread too.
-  [[nodiscard]] __device__ __forceinline__ unsigned weight() const {
-    return part_work(first, pages_of_block) + part_work(low, 1) +
+  // Work of the head: about a page a unit, `split_end` for the end of a split, and one a head, so
+  // that empty heads are spread too.
+  [[nodiscard]] __device__ __forceinline__ unsigned weight(unsigned split_end) const {
+    return work_of(first, pages_of_block, split_end) + work_of(low, 1, split_end) +
            (recent > 0 ? (recent + 15) / 16 + split_end : 0) + 1;
   }
   // The first split that begins at or behind `at` units of that work.
-  [[nodiscard]] __device__ __forceinline__ int split_at(unsigned at) const {
-    const auto splits_of = [](unsigned work, const part_plan& part, int pages) {
+  [[nodiscard]] __device__ __forceinline__ int split_at(unsigned at, unsigned split_end) const {
+    const auto splits_of = [&](unsigned work, const part_plan& part, unsigned pages) {
       const unsigned of_split = part.blocks_per_split * pages + split_end;
       return static_cast<int>((work + of_split - 1) / of_split);
     };
-    const unsigned of_first = part_work(first, pages_of_block);
+    const unsigned of_first = work_of(first, pages_of_block, split_end);
     if (at <= of_first) return splits_of(at, first, pages_of_block);
     at -= of_first;
-    return Policy::tiers && at <= part_work(low, 1) ? first.splits + splits_of(at, low, 1)
-                                                    : splits();
+    return Policy::tiers && at <= work_of(low, 1, split_end) ? first.splits + splits_of(at, low, 1)
+                                                             : splits();
   }
 
  private:
-  static constexpr int pages_of_block = Policy::layout::pages_of_block;
-  static constexpr int split_end = SPLIT_END;  // what the end of a split costs, in pages
-  [[nodiscard]] static __device__ __forceinline__ unsigned part_work(const part_plan& part,
-                                                                     int pages) {
+  static constexpr unsigned pages_of_block = Policy::layout::pages_of_block;
+  [[nodiscard]] static __device__ __forceinline__ unsigned work_of(const part_plan& part,
+                                                                   unsigned pages,
+                                                                   unsigned split_end) {
     return part.blocks * pages + part.splits * split_end;
   }
 };
@@ -710,11 +678,12 @@ struct work_range {
 // at splits. `scratch`: shared memory.
 template <class Policy>
 __device__ __forceinline__ work_range balanced_range(const decode_params& p, unsigned* scratch) {
+  constexpr unsigned split_end = 12;  // measured: short heads are mostly ends of splits
   const int heads = p.work_items / p.max_splits, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int each = (heads + decode_threads - 1) / decode_threads;
   const int first = static_cast<int>(threadIdx.x) * each, last = min(heads, first + each);
   unsigned own = 0;
-  for (int head = first; head < last; ++head) own += head_plan<Policy>(p, head).weight();
+  for (int head = first; head < last; ++head) own += head_plan<Policy>(p, head).weight(split_end);
   unsigned through = own;  // work up to and with this thread's heads
   for (int distance = 1; distance < 32; distance *= 2) {
     const unsigned below = __shfl_up_sync(~0u, through, distance);
@@ -733,11 +702,12 @@ __device__ __forceinline__ work_range balanced_range(const decode_params& p, uns
     unsigned at = edge - before;  // in the head
     for (int head = first;; ++head) {
       const head_plan<Policy> plan(p, head);
-      if (at < plan.weight()) {
-        scratch[decode_warps + side] = head * p.max_splits + plan.split_at(at);
+      const unsigned weight = plan.weight(split_end);
+      if (at < weight) {
+        scratch[decode_warps + side] = head * p.max_splits + plan.split_at(at, split_end);
         break;
       }
-      at -= plan.weight();
+      at -= weight;
     }
   }
   __syncthreads();
@@ -751,11 +721,11 @@ __device__ __forceinline__ work_range even_range(const decode_params& p) {
   if (static_cast<int>(gridDim.x) == p.work_items)
     return {static_cast<int>(cta), static_cast<int>(cta) + 1};
   const head_plan<Policy> plan(p, 0);
-  const std::uint64_t weight = plan.weight(), total = weight * (p.work_items / p.max_splits);
+  const std::uint64_t weight = plan.weight(0), total = weight * (p.work_items / p.max_splits);
   const auto item_at = [&](unsigned share) {
     const std::uint64_t edge = total * share / gridDim.x;
     return static_cast<int>(edge / weight) * p.max_splits +
-           plan.split_at(static_cast<unsigned>(edge % weight));
+           plan.split_at(static_cast<unsigned>(edge % weight), 0);
   };
   return {item_at(cta), cta + 1 == gridDim.x ? p.work_items : item_at(cta + 1)};
 }
@@ -866,39 +836,29 @@ struct page_stream {
     }
   }
 
-  // Issues the next pages, as far as there are any, into `count` stages from `stage` on. All lanes
-  // call, one acts for each page.
-  __device__ void issue(std::uint32_t ring, std::uint32_t barriers, int stage, int count,
-                        std::uint64_t policy, int warp, int lane) {
-    while (count > 0) {
-      while (at == run.length) {
-        if (Policy::tiers && !in_low) {
-          run = low_run;
-          in_low = true;
-          at = 0;
-          continue;
-        }
-        if (!in_range(head + 1)) return;
-        ++head;
-        enter(0, warp, lane);
+  // Issues the next page into the stage, if there is one. All lanes call, lane 0 acts.
+  __device__ void issue(std::uint32_t to, std::uint32_t barrier, std::uint64_t policy, int warp,
+                        int lane) {
+    while (at == run.length) {
+      if (Policy::tiers && !in_low) {
+        run = low_run;
+        in_low = true;
+        at = 0;
+        continue;
       }
-      if (at > 0 && at % 32 == 0)
-        run.ids = in_low ? table_entry<low_layout>(head, run.first, at + lane)
-                         : table_entry<layout>(head, run.first, at + lane);
-      const int taken = min(count, min(run.length - at, 32 - at % 32));
-      const int id = __shfl_sync(~0u, run.ids, at % 32 + lane);
-      if (lane < taken) {
-        const int to = (stage + lane) % Policy::stages;
-        const unsigned bytes = in_low ? low_layout::content_bytes : layout::content_bytes;
-        mbarrier_expect(barriers + 8 * to, bytes);
-        bulk_load(ring + to * Policy::stage_bytes,
-                  p.pages + static_cast<std::int64_t>(id) * layout::bytes, bytes, barriers + 8 * to,
-                  policy);
-      }
-      at += taken;
-      count -= taken;
-      stage += taken;
+      if (!in_range(head + 1)) return;
+      ++head;
+      enter(0, warp, lane);
     }
+    if (at > 0 && at % 32 == 0)
+      run.ids = in_low ? table_entry<low_layout>(head, run.first, at + lane)
+                       : table_entry<layout>(head, run.first, at + lane);
+    const int id = __shfl_sync(~0u, run.ids, at % 32);
+    ++at;
+    if (lane != 0) return;
+    const unsigned bytes = in_low ? low_layout::content_bytes : layout::content_bytes;
+    mbarrier_expect(barrier, bytes);
+    bulk_load(to, p.pages + static_cast<std::int64_t>(id) * layout::bytes, bytes, barrier, policy);
   }
 };
 
@@ -1012,6 +972,7 @@ __device__ void decode(const decode_params& p) {
   float* const sums = reinterpret_cast<float*>(
       shared + decode_warps * Policy::stages * Policy::stage_bytes);  // [warp][query][stride]
   __shared__ __align__(8) std::uint64_t barriers[decode_warps * Policy::stages];
+  __shared__ __align__(16) unsigned char query_memory[Policy::query_bytes];
   __shared__ exchange meet;
   __shared__ bool last_arriver;
 
@@ -1034,7 +995,8 @@ __device__ void decode(const decode_params& p) {
 
   if (begin == end) return;
   page_stream<Policy> stream(p, begin, end, warp, lane);
-  stream.issue(ring, barrier, 0, Policy::stages, stream_policy, warp, lane);
+  for (int i = 0; i < Policy::stages; ++i)
+    stream.issue(ring + i * Policy::stage_bytes, barrier + 8 * i, stream_policy, warp, lane);
 
   int stage = 0, parity = 0;  // of the warp's ring
   for (int item = begin, taken = 0; item < end; item += taken) {
@@ -1056,9 +1018,7 @@ __device__ void decode(const decode_params& p) {
     if (k0 >= splits) continue;
     const int k1 = min(splits, k0 + taken);
     const bool whole_head = k0 == 0 && k1 == splits;
-    __syncthreads();  // the head before has left the shared memory
-    const queries<Policy> q(p, head, shared_address(shared + Policy::shape.query_offset), warp,
-                            lane);
+    const queries<Policy> q(p, head, shared_address(query_memory), warp, lane);
     float* const scores =
         p.scores == nullptr ? nullptr : p.scores + head * p.score_capacity * ratio;
 
@@ -1135,88 +1095,62 @@ __device__ void decode(const decode_params& p) {
     };
 
     strand<Policy::groups, n> a;
-    // This warp's strand of split k of a part whose first token is at `position`; returns the
-    // blocks of the split.
-    const auto visit_part = [&](auto page_type, const part_plan& part, int k, int position) {
+    // Takes the next `Pages` pages of the ring as a block of a part, its first token being `token`
+    // of the part and `position` in the cache.
+    const auto visit_block = [&](auto page_type, auto page_count, int token, int position,
+                                 int tokens) {
       using page = decltype(page_type);
-      constexpr int each = page::pages_of_block;
-      const auto take = [&](int block) {  // waits for the block, next in the ring
-        ring_block<page> b{{}, stage, each};
-        if (each == 2 && block * spec::tokens_per_block + page::tokens >= part.tokens) b.pages = 1;
-        for (int i = 0; i < each; ++i) {
-          if (i == b.pages) {
-            b.data[i] = b.data[0];
-            break;
-          }
-          b.data[i] = ring + stage * Policy::stage_bytes;
-          mbarrier_wait(barrier + 8 * stage, parity);
-          if (++stage == Policy::stages) {
-            stage = 0;
-            parity ^= 1;
-          }
+      constexpr int pages = decltype(page_count)::value, tiles = pages * page::tiles;
+      tile_values<n> s[tiles];
+      int place = stage, phase = parity;
+      const auto next_stage = [](int& of, int& bit) {
+        if (++of == Policy::stages) {
+          of = 0;
+          bit ^= 1;
         }
-        return b;
       };
-      const auto release = [&](const ring_block<page>& b) {
-        __syncwarp();
-        stream.issue(ring, barrier, b.first_stage, b.pages, stream_policy, warp, lane);
-      };
-      const auto settle = [&](tile_values<n>* s, int block) {  // stores and masks logits
-        const int token = block * spec::tokens_per_block;
-        if (scores != nullptr) {
-          for (int i = 0; i < tiles_of_block; ++i)
-            store_scores<Policy>(scores, s[i], position + token + 16 * i + g,
-                                 position + part.tokens, t, keep_policy);
-        }
-        if (token + spec::tokens_per_block <= part.tokens) return;
-        for (int i = 0; i < tiles_of_block; ++i) {
+      unrolled<pages>([&](auto index) {
+        mbarrier_wait(barrier + 8 * place, phase);
+        page_scores<page>(ring + place * Policy::stage_bytes, q, lane, s + index * page::tiles);
+        next_stage(place, phase);
+      });
+      if (scores != nullptr) {
+        for (int i = 0; i < tiles; ++i)
+          store_scores<Policy>(scores, s[i], position + token + 16 * i + g, position + tokens, t,
+                               keep_policy);
+      }
+      if (token + 16 * tiles > tokens) {
+        for (int i = 0; i < tiles; ++i) {
           for (int half = 0; half < 2; ++half) {
-            if (token + 16 * i + g + 8 * half < part.tokens) continue;
+            if (token + 16 * i + g + 8 * half < tokens) continue;
             for (int r = 0; r < n; ++r) s[i].at[half][r] = minus_infinity();
           }
         }
-      };
-      // While the values of a block are added, the logits of the next are made, where the ring has
-      // room for both and a page on its way: two chains of dependent instructions instead of one.
-      constexpr bool ahead = Policy::stages > 2 * each;
+      }
+      a.raise(s);
+      unrolled<pages>([&](auto index) {
+        const std::uint32_t data = ring + stage * Policy::stage_bytes;
+        page_values<page>(data, s + index * page::tiles, lane, a);
+        __syncwarp();
+        stream.issue(data, barrier + 8 * stage, stream_policy, warp, lane);
+        next_stage(stage, parity);
+      });
+    };
+    // This warp's strand of split k of a part whose first token is at `position`; returns the
+    // blocks of the split.
+    const auto visit_pages = [&](auto page_type, const part_plan& part, int k, int position) {
+      using page = decltype(page_type);
       const int stop = min(part.blocks, (k + 1) * part.blocks_per_split);
-      int block = k * part.blocks_per_split + warp;
-      if (block < stop) {
-        ring_block<page> now = take(block);
-        tile_values<n> s[tiles_of_block];
-        const auto score = [&] {
-          block_scores<page, Policy> pass{q, now, lane};
-          unrolled<tiles_of_block>([&](auto i) { pass.template step<i>(s); });
-          pass.finish(s);
-          settle(s, block);
-        };
-        score();
-        for (;;) {
-          a.raise(s);
-          block += decode_warps;
-          if (!ahead || block >= stop) {
-            unrolled<tiles_of_block>([&](auto i) { add_values<i>(now, s[i], lane, a); });
-            release(now);
-            if (block >= stop) break;
-            now = take(block);
-            score();
+      for (int block = k * part.blocks_per_split + warp; block < stop; block += decode_warps) {
+        const int token = block * spec::tokens_per_block;
+        constexpr std::integral_constant<int, page::pages_of_block> whole;
+        if constexpr (page::pages_of_block == 2) {
+          if (token + page::tokens >= part.tokens) {  // the last block, of one page
+            visit_block(page{}, std::integral_constant<int, 1>{}, token, position, part.tokens);
             continue;
           }
-          if constexpr (ahead) {
-            const ring_block<page> next = take(block);
-            tile_values<n> next_s[tiles_of_block];
-            block_scores<page, Policy> pass{q, next, lane};
-            unrolled<tiles_of_block>([&](auto i) {
-              pass.template step<i>(next_s);
-              add_values<i>(now, s[i], lane, a);
-            });
-            pass.finish(next_s);
-            release(now);
-            settle(next_s, block);
-            now = next;
-            for (int i = 0; i < tiles_of_block; ++i) s[i] = next_s[i];
-          }
         }
+        visit_block(page{}, whole, token, position, part.tokens);
       }
       finish_pages<page>(a, lane);
       return stop - k * part.blocks_per_split;
@@ -1227,10 +1161,10 @@ __device__ void decode(const decode_params& p) {
       int blocks;  // of this split: strands without one take no part
       const bool from_recent = k >= page_splits;
       if (k < plan.first.splits) {
-        blocks = visit_part(layout{}, plan.first, k, 0);
+        blocks = visit_pages(layout{}, plan.first, k, 0);
       } else if (Policy::tiers && !from_recent) {
-        blocks = visit_part(typename Policy::low_layout{}, plan.low, k - plan.first.splits,
-                            plan.first.tokens);
+        blocks = visit_pages(typename Policy::low_layout{}, plan.low, k - plan.first.splits,
+                             plan.first.tokens);
       } else {
         blocks = (plan.recent + spec::tokens_per_recent_block - 1) / spec::tokens_per_recent_block;
         recent_strand<Policy>(p, head, plan.first.tokens + plan.low.tokens, plan.recent, warp, lane,

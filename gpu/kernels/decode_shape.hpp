@@ -17,11 +17,11 @@ constexpr std::int64_t decode_partial_floats(int ratio, int head_dim) {
   return (std::int64_t{ratio} * (head_dim + 2) + 3) / 4 * 4;
 }
 
-// The queries of a head as MMA operands: in fixed point, or fp16.
+// The queries of a head as MMA operands (static shared memory): fixed point, or fp16 twice.
 constexpr int decode_query_bytes(const spec::kv_format& format, int head_dim, int ratio) {
   if (format.scales == spec::scale_layout::per_token)
     return head_dim / 32 * 256 * (ratio <= 4 ? 1 : 2);
-  return head_dim / 16 * 256;
+  return head_dim / 16 * 256 * 2;
 }
 
 // Shared memory of an SM is 228 KB, 1 KB of it reserved a CTA. Two CTAs hide each other's split
@@ -31,7 +31,6 @@ struct decode_shape {
   int ctas_per_sm;
   int stages;           // pages in the ring of a warp
   int exchange_stride;  // floats of a query's row where strands meet
-  int query_offset;     // of the queries, in dynamic shared memory
   int dynamic_shared_bytes;
 };
 // `tiers`: pages of both tiers of DiffKV, `format` being the high one.
@@ -39,21 +38,17 @@ constexpr decode_shape decode_shape_of(const spec::kv_format& format, int head_d
                                        bool tiers) {
   const int stride = head_dim + 4;  // +4 keeps rows off each other's banks
   const int exchange_bytes = decode_warps * ratio * stride * 4;
-  // Fixed-point queries are in registers before strands meet: they lie where that happens.
-  const bool lasting = format.scales != spec::scale_layout::per_token;
-  const int query_bytes = lasting ? decode_query_bytes(format, head_dim, ratio) : 0;
   // The larger tier's content is what a page has room for.
   const std::int64_t page_bytes =
       tiers ? spec::page_size_bytes(format, head_dim) : spec::page_content_bytes(format, head_dim);
   const int stage_bytes = decode_warps * static_cast<int>(page_bytes);  // of all four rings
   for (int ctas = head_dim == 64 && !tiers ? 3 : 2; ctas > 0; --ctas) {
     // Less the reserve and the static arrays.
-    const int available = 233472 / ctas - 1024 - 512 - exchange_bytes - query_bytes;
-    const int fitting = available / stage_bytes;
+    const int available = 233472 / ctas - 1024 - 768 - decode_query_bytes(format, head_dim, ratio);
+    const int fitting = (available - exchange_bytes) / stage_bytes;
     if (fitting < 2) continue;
-    const int stages = fitting > 5 ? 5 : fitting, ring_bytes = stages * stage_bytes;
-    return {ctas, stages, stride, ring_bytes + (lasting ? exchange_bytes : 0),
-            ring_bytes + exchange_bytes + query_bytes};
+    const int stages = fitting > 4 ? 4 : fitting;
+    return {ctas, stages, stride, stages * stage_bytes + exchange_bytes};
   }
   return {};
 }
