@@ -235,47 +235,63 @@ struct integer_queries {
 };
 
 // Queries of int2_g16 as the N = 8 operand of m16n8k16, in shared memory (registers are scarcer):
-// fragments [group][lane] of 8 bytes, q' (kv_formats.md section 5) and, for the zero terms, q as
-// stored. The four warps share them.
+// fragments [group][lane] of 8 bytes. As stored, for the zero terms; and cut in two short numbers
+// (decode_attention.md section 1) times 2^(eK - E). With one query a lane, column 2t of these is
+// the high number and 2t + 1 the low one; with two, they are two operands. The four warps share
+// them.
 template <class Policy>
 struct half_queries {
-  static constexpr int groups = Policy::layout::groups;
+  static constexpr int groups = Policy::layout::groups, n = Policy::lane_queries;
   static constexpr int key_bits = Policy::layout::key_bits;
   static constexpr int common_exponent = 20;  // E
   static constexpr int copy_bytes = groups * 256;
-  std::uint32_t scaled, stored;  // shared addresses, of this lane
+  std::uint32_t stored, scaled;  // shared addresses, of this lane; scaled: n copies
   float c, cs;
 
   // All warps call; nobody reads the queries of the head before any more.
   __device__ half_queries(const decode_params& p, std::int64_t head, std::uint32_t memory, int warp,
                           int lane)
-      : scaled(memory + 8 * lane), stored(scaled + copy_bytes), c(p.c) {
+      : stored(memory + 8 * lane), scaled(stored + copy_bytes), c(p.c) {
     cs = __fmul_rn(c, static_cast<float>(1 << common_exponent));
-    const int query = Policy::query_of(lane / 4), t = lane % 4;
+    const int column = lane / 4, t = lane % 4;
+    const int query = n == 1 ? column / 2 : column;
     const bool real = query < Policy::ratio;
     const auto* const row = reinterpret_cast<const std::uint32_t*>(
         p.q + (head * Policy::ratio + (real ? query : 0)) * Policy::head_dim);
     unrolled<groups / decode_warps>([&](auto index) {
       constexpr int step = decltype(index)::value;
       const int j = warp + decode_warps * step;
-      const std::uint32_t q0 = real ? __ldg(row + 8 * j + t) : 0u,
-                          q1 = real ? __ldg(row + 8 * j + 4 + t) : 0u;
-      store_shared_8(stored + 256 * j, q0, q1);
-      store_shared_8(scaled + 256 * j, scale_down(q0, j), scale_down(q1, j));
+      const std::uint32_t q[2] = {real ? __ldg(row + 8 * j + t) : 0u,
+                                  real ? __ldg(row + 8 * j + 4 + t) : 0u};
+      const std::uint32_t unit = unit_of(j);
+      std::uint32_t high[2], low[2];
+      for (int k = 0; k < 2; ++k) {
+        const std::uint32_t short_q = q[k] & 0xffc0ffc0u;
+        high[k] = mul_halves(short_q, unit);
+        low[k] = mul_halves(sub_halves(q[k], short_q), unit);
+      }
+      store_shared_8(stored + 256 * j, q[0], q[1]);
+      if constexpr (n == 1) {
+        store_shared_8(scaled + 256 * j, column % 2 == 0 ? high[0] : low[0],
+                       column % 2 == 0 ? high[1] : low[1]);
+      } else {
+        store_shared_8(scaled + 256 * j, high[0], high[1]);
+        store_shared_8(scaled + copy_bytes + 256 * j, low[0], low[1]);
+      }
     });
     __syncthreads();
   }
 
-  // q * 2^(eK(j) - E): a multiplication by a power of two.
-  __device__ static std::uint32_t scale_down(std::uint32_t q, int j) {
-    std::uint32_t factor = 0;
+  // 2^(eK(j) - E), twice.
+  __device__ static std::uint32_t unit_of(int j) {
+    std::uint32_t unit = 0;
     unrolled<groups>([&](auto index) {
       constexpr int i = decltype(index)::value;
       constexpr int down = common_exponent - operand_exponent<key_bits, false, Policy::head_dim>(
                                                  Policy::layout::key_field(0, i));
-      if (i == j) factor = static_cast<std::uint32_t>(15 - down) << 10;  // 2^-down
+      if (i == j) unit = static_cast<std::uint32_t>(15 - down) << 10;
     });
-    return mul_halves(q, factor | factor << 16);
+    return unit | unit << 16;
   }
 };
 
@@ -356,26 +372,24 @@ template <class layout, class Policy>
 __device__ __forceinline__ void page_scores(std::uint32_t page, const half_queries<Policy>& q,
                                             int lane, tile_values<Policy::lane_queries>* s) {
   constexpr int d = Policy::head_dim, n = Policy::lane_queries;
-  static_assert(layout::tiles == 4);
   const int g = lane / 4, t = lane % 4;
-  float zk[4] = {};  // rows 0-7: zk of tile row % 4; rows 8-15: zs
+  float zk[4] = {0, 0, 0, 0};  // row r: zero term of tile r % 4
   for (int pair = 0; pair < layout::groups / 2; ++pair) {
-    const std::uint32_t at = page + 16 * t;
-    const uint4 z = load_shared_16(at + layout::key_zero_offset + 256 * pair + 64 * (g % 4)),
-                k = load_shared_16(at + layout::key_scale_offset +
-                                   layout::tile_scale_bytes * (g % 4) + 64 * pair);
+    const uint4 z = load_shared_16(page + layout::key_zero_offset + 256 * pair +
+                                   64 * (g % layout::tiles) + 16 * t);
     const uint2 q0 = load_shared_8(q.stored + 512 * pair),
                 q1 = load_shared_8(q.stored + 512 * pair + 256);
-    mma(zk, {z.x, k.x, z.y, k.y}, q0.x, q0.y);
-    mma(zk, {z.z, k.z, z.w, k.w}, q1.x, q1.y);
+    mma(zk, {z.x, 0, z.y, 0}, q0.x, q0.y);
+    mma(zk, {z.z, 0, z.w, 0}, q1.x, q1.y);
   }
-  float dot[layout::tiles][4] = {};
-  float sb[2][4] = {};  // rows 0-7: sb of a query and tile 0 or 2, rows 8-15: of tile 1 or 3
+  for (int r = 0; r < n; ++r) zk[r] = __fmul_rn(zk[r], q.c);
+  float dot[n][layout::tiles][4] = {};  // n == 1: dh and dl in neighbouring columns
   uint4 w[layout::tiles], scale[layout::tiles];
   unrolled<layout::groups>([&](auto group_index) {
     constexpr int j = decltype(group_index)::value;
-    const uint2 own = load_shared_8(q.scaled + 256 * j);
-    uint2 b[layout::tiles];
+    uint2 b[n];
+    for (int r = 0; r < n; ++r)
+      b[r] = load_shared_8(q.scaled + half_queries<Policy>::copy_bytes * r + 256 * j);
     unrolled<layout::tiles>([&](auto tile_index) {
       constexpr int i = decltype(tile_index)::value;
       constexpr int field = layout::key_field(i, j);
@@ -387,27 +401,21 @@ __device__ __forceinline__ void page_scores(std::uint32_t page, const half_queri
         scale[i] = load_shared_16(page + layout::key_scale_offset + layout::tile_scale_bytes * i +
                                   32 * j + 16 * t);
       }
-      b[i] = make_uint2(mul_halves(own.x, j % 2 == 0 ? scale[i].x : scale[i].z),
-                        mul_halves(own.y, j % 2 == 0 ? scale[i].y : scale[i].w));
-      mma(dot[i], operand_fragment<layout::key_bits, false, d, field>(w[i]), b[i].x, b[i].y);
+      const a_fragment keys = operand_fragment<layout::key_bits, false, d, field>(w[i]);
+      for (int r = 0; r < n; ++r) {
+        mma(dot[r][i], keys, mul_halves(b[r].x, j % 2 == 0 ? scale[i].x : scale[i].z),
+            mul_halves(b[r].y, j % 2 == 0 ? scale[i].y : scale[i].w));
+      }
     });
-    constexpr int up = half_queries<Policy>::common_exponent -
-                       operand_exponent<layout::key_bits, false, d>(layout::key_field(0, j));
-    constexpr std::uint32_t middle = 0x3e003e00u + up * 0x04000400u;  // 1.5 * 2^up, twice
-    for (int i = 0; i < 2; ++i)
-      mma(sb[i], {b[2 * i].x, b[2 * i + 1].x, b[2 * i].y, b[2 * i + 1].y}, middle, middle);
   });
-  // Lane 4 query + tile hands sb to the lanes that hold zk and zs of both.
-  const float own_sb = t == 0 ? sb[0][0] : t == 1 ? sb[0][2] : t == 2 ? sb[1][0] : sb[1][2];
-  for (int r = 0; r < n; ++r) {
-    const float sum = __shfl_sync(~0u, own_sb, 4 * (2 * t + r) + g % 4);
-    zk[r] = __fmul_rn(__fsub_rn(__fmaf_rn(1.5f, zk[2 + r], zk[r]), sum), q.c);
-  }
   for (int i = 0; i < layout::tiles; ++i) {
     for (int r = 0; r < n; ++r) {
       const float zero = __shfl_sync(~0u, zk[r], 4 * i + t);
-      for (int half = 0; half < 2; ++half)
-        s[i].at[half][r] = __fmaf_rn(dot[i][2 * half + r], q.cs, zero);
+      for (int half = 0; half < 2; ++half) {
+        const int at = 2 * half + r;
+        const float sum = __fadd_rn(dot[0][i][at], n == 1 ? dot[0][i][at + 1] : dot[n - 1][i][at]);
+        s[i].at[half][r] = __fmaf_rn(sum, q.cs, zero);
+      }
     }
   }
 }

@@ -17,11 +17,12 @@ constexpr std::int64_t decode_partial_floats(int ratio, int head_dim) {
   return (std::int64_t{ratio} * (head_dim + 2) + 3) / 4 * 4;
 }
 
-// The queries of a head as MMA operands (static shared memory): fixed point, or fp16 twice.
+// The queries of a head as MMA operands (static shared memory): in fixed point, or fp16 as stored
+// and in two short numbers.
 constexpr int decode_query_bytes(const spec::kv_format& format, int head_dim, int ratio) {
   if (format.scales == spec::scale_layout::per_token)
     return head_dim / 32 * 256 * (ratio <= 4 ? 1 : 2);
-  return head_dim / 16 * 256 * 2;
+  return head_dim / 16 * 256 * (ratio <= 4 ? 2 : 3);
 }
 
 // Shared memory of an SM is 228 KB, 1 KB of it reserved a CTA. Two CTAs hide each other's split

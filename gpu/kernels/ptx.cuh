@@ -182,6 +182,11 @@ __device__ __forceinline__ std::uint32_t mul_halves(std::uint32_t a, std::uint32
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+__device__ __forceinline__ std::uint32_t sub_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
 // Packed halves; one NaN makes the result NaN.
 __device__ __forceinline__ std::uint32_t min_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;

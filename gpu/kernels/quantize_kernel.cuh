@@ -54,17 +54,22 @@ struct group_scale {
   reciprocal by;  // 0 where all codes are 0
   bool careful;   // quotients must be limited, or are not finite
 };
-template <int Bits>
+// Short: the scale is rounded to 6 significant bits (keys of int2_g16).
+template <int Bits, bool Short = false>
 __device__ __forceinline__ group_scale scale_of(float low, float high) {
   constexpr int levels = (1 << Bits) - 1;
   const float zero = __fadd_rn(low, 0.0f);   // -0 becomes +0
   const float top = __fadd_rn(high, 0.0f);   // so that a group of only -0 has scale +0
   const float range = __fsub_rn(top, zero);  // neither finite nor NaN-free: the group is not
   const bool finite = range < __int_as_float(0x7f800000);
-  const std::uint32_t pair = pack_halves(step_of<levels, device_ops>(range), zero);
+  std::uint32_t pair = pack_halves(step_of<levels, device_ops>(range), zero);
+  if constexpr (Short)
+    pair = (pair + 15 + (pair >> 5 & 1)) & ~31u;  // scale below infinity: no carry
   const std::uint32_t scale = pair & 0xffffu;
+  // A subnormal scale that was rounded down can be too small for its range by so much.
+  constexpr std::uint32_t least_sure = Short ? 128 : levels + 1;
   group_scale g;
-  g.careful = !finite || scale - 1u < static_cast<std::uint32_t>(levels);
+  g.careful = !finite || scale - 1u < least_sure - 1;
   g.stored = finite ? pair : 0x7fff7fffu;
   g.zero = zero;
   g.by = reciprocal_of<device_ops>(low_half(pair));
@@ -415,8 +420,8 @@ __device__ __forceinline__ void quantize_key_groups(const quantize_unit& u) {
       low = min_halves(low, x[i]);
       high = max_halves(high, x[i]);
     }
-    const group_scale g[2] = {scale_of<2>(low_half(low), low_half(high)),
-                              scale_of<2>(high_half(low), high_half(high))};
+    const group_scale g[2] = {scale_of<2, true>(low_half(low), low_half(high)),
+                              scale_of<2, true>(high_half(low), high_half(high))};
     scales[c8] = __byte_perm(g[0].stored, g[1].stored, low_halves);
     zeros[c8] = __byte_perm(g[0].stored, g[1].stored, high_halves);
     std::uint32_t packed[2];
