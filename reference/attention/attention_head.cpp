@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "reference/formats/code_operands.hpp"
+#include "reference/numerics/arithmetic.hpp"
 #include "reference/numerics/half.hpp"
 #include "reference/numerics/tensor_core.hpp"
 
@@ -41,25 +42,25 @@ int relative_key_exponent(const decode_input& input, int channel) {
          key_exponent;
 }
 
-half_matrix scaled_query_operand(const decode_input& input, const half_matrix& q) {
+// q with 5 significant bits, towards zero: it never overflows.
+half_bits high_part(half_bits q) { return static_cast<half_bits>(q & ~63u); }
+
+// q - qh: the low 6 bits of the significand, exact also where it is subnormal.
+half_bits low_part(half_bits q) {
+  return float_to_half(sub(half_to_float(q), half_to_float(high_part(q))));
+}
+
+half_matrix scaled_query_operand(const decode_input& input, const half_matrix& q,
+                                 half_bits (*part)(half_bits)) {
   if (!has_group16_scales(input)) return {0, query_columns};
   half_matrix scaled = q;
   for (int channel = 0; channel < input.head_dim; ++channel) {
     const float factor = std::ldexp(1.0f, relative_key_exponent(input, channel));
     for (int g = 0; g < query_columns; ++g) {
-      scaled.at(channel, g) = float_to_half(half_to_float(q.at(channel, g)) * factor);
+      scaled.at(channel, g) = float_to_half(mul(half_to_float(part(q.at(channel, g))), factor));
     }
   }
   return scaled;
-}
-
-half_matrix mid_unit_operand(const decode_input& input) {
-  if (!has_group16_scales(input)) return {0, input.head_dim};
-  half_matrix units(1, input.head_dim);
-  for (int channel = 0; channel < input.head_dim; ++channel) {
-    units.at(0, channel) = float_to_half(std::ldexp(1.5f, -relative_key_exponent(input, channel)));
-  }
-  return units;
 }
 
 std::vector<quantized_part> quantized_parts(const decode_input& input) {
@@ -86,8 +87,8 @@ attention_head::attention_head(const decode_input& decode, architecture mma_mode
       c(static_cast<float>(double{decode.softmax_scale} * std::numbers::log2e)),
       q(query_operand(decode)),
       fixed_point(fixed_point_queries(decode)),
-      q_prime(scaled_query_operand(decode, q)),
-      mid_units(mid_unit_operand(decode)) {}
+      q_high(scaled_query_operand(decode, q, high_part)),
+      q_low(scaled_query_operand(decode, q, low_part)) {}
 
 void mma_chain(std::span<query_row> c, const half_matrix& a, const half_matrix& b,
                architecture arch) {

@@ -51,8 +51,8 @@ struct attention_head {
   // Formats with per-token scales; empty otherwise.
   std::vector<fixed_point_query> fixed_point;  // [G]
   // Formats with scales per group of 16; empty otherwise.
-  half_matrix q_prime;    // [head_dim][8]: rn16(q * 2^(eK(j) - E))
-  half_matrix mid_units;  // [1][head_dim]: 1.5 * 2^(E - eK(j)), what sb multiplies b by
+  half_matrix q_high;  // [head_dim][8]: q'h = rn16(qh * 2^(eK(j) - E))
+  half_matrix q_low;   // [head_dim][8]: q'l, of what qh leaves of q
 };
 
 // c[m][.] = MMA chain over k16 steps, ascending, from the given c: a is [M][K], b is [K][8].

@@ -176,50 +176,40 @@ group16_strand::group16_strand(const attention_head& head, const quantized_part&
     : head_(head),
       part_(part),
       cs_(std::ldexp(head.c, key_exponent)),
-      q_prime_(to_floats(head.q_prime)),
+      q_high_(to_floats(head.q_high)),
+      q_low_(to_floats(head.q_low)),
       m_(minus_infinity_row()),
       l_(1, zero_row),
       zc_(head.head_dim / spec::group_size, zero_row),
       o_(head.head_dim, zero_row) {}
 
-// The part of a score that the tokens of a tile share: zero and middle code, less what the middle
-// code makes of the rounded b. zeros and scales are rows 0 and 1 of `keys`.
-query_row group16_strand::middle_of(const half_matrix& keys, const half_matrix& b) const {
-  query_rows k(2, zero_row), sb(1, zero_row);
-  mma_chain(k, keys, head_.q, head_.arch);
-  mma_chain(sb, head_.mid_units, b, head_.arch);  // b as B: products do not know which factor is A
-  query_row mid = zero_row;
-  for (int g = 0; g < query_columns; ++g) {
-    const float zk = k[0][g], zs = k[1][g];
-    mid[g] = mul(sub(fma(1.5f, zs, zk), sb[0][g]), head_.c);
-  }
-  return mid;
-}
-
 query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
   const int tokens = part_.format.tokens_per_page;
   const half_matrix keys = key_operand(part_, page);
-  query_rows s(tokens, zero_row);
+  query_rows s;
   for (int first = 0; first < tokens; first += tile) {
-    half_matrix zeros_and_scales(2, head_.head_dim);
-    half_matrix scaled_q(head_.head_dim, query_columns);  // b
+    half_matrix zeros(1, head_.head_dim);
+    half_matrix high(head_.head_dim, query_columns);  // q'h * ks
+    half_matrix low(head_.head_dim, query_columns);   // q'l * ks
     for (int channel = 0; channel < head_.head_dim; ++channel) {
       const scale_position position = part_.layout.scale(kv_side::key, first, channel);
-      zeros_and_scales.at(0, channel) = read_half(page, position.zero_byte);
+      zeros.at(0, channel) = read_half(page, position.zero_byte);
       const half_bits ks = read_half(page, position.scale_byte);
-      zeros_and_scales.at(1, channel) = ks;
-      scale_queries(q_prime_[channel], ks, head_.num_queries, &scaled_q.at(channel, 0));
+      scale_queries(q_high_[channel], ks, head_.num_queries, &high.at(channel, 0));
+      scale_queries(q_low_[channel], ks, head_.num_queries, &low.at(channel, 0));
     }
-    const query_row mid = middle_of(zeros_and_scales, scaled_q);
-
     half_matrix tile_keys(tile, head_.head_dim);
     std::copy_n(&keys.values[static_cast<std::size_t>(first) * keys.cols], tile_keys.values.size(),
                 tile_keys.values.begin());
-    const std::span<query_row> dot = std::span(s).subspan(first, tile);
-    mma_chain(dot, tile_keys, scaled_q, head_.arch);
-    for (query_row& row : dot) {
+
+    query_rows zk(1, zero_row), dh(tile, zero_row), dl(tile, zero_row);
+    mma_chain(zk, zeros, head_.q, head_.arch);
+    mma_chain(dh, tile_keys, high, head_.arch);
+    mma_chain(dl, tile_keys, low, head_.arch);
+    for (int t = 0; t < tile; ++t) {
+      query_row& row = s.emplace_back(zero_row);
       for (int g = 0; g < query_columns; ++g) {
-        row[g] = fma(row[g], cs_, mid[g]);
+        row[g] = fma(add(dh[t][g], dl[t][g]), cs_, mul(zk[0][g], head_.c));
       }
     }
   }

@@ -43,13 +43,12 @@ class group16_strand {
   [[nodiscard]] partial_result finish() const;
 
  private:
-  [[nodiscard]] query_row middle_of(const half_matrix& keys, const half_matrix& b) const;
   [[nodiscard]] query_rows scores_of(std::span<const std::byte> page) const;
 
   const attention_head& head_;
   const quantized_part& part_;
-  float cs_;            // c * 2^E
-  query_rows q_prime_;  // [head_dim], as numbers
+  float cs_;                   // c * 2^E
+  query_rows q_high_, q_low_;  // [head_dim], q'h and q'l as numbers
   query_row m_;
   query_rows l_;   // [1]
   query_rows zc_;  // [head_dim / 16]

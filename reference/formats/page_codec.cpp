@@ -49,11 +49,13 @@ void check_granularity(const spec::kv_format& format, std::int64_t first, std::i
 // A rectangle of elements that share scale and zero; tokens count from the start of the cache.
 struct group_shape {
   int tokens, channels;
+  quantizer rule;
 };
 
 group_shape group_shape_of(const spec::kv_format& format, int head_dim, kv_side side) {
-  if (format.scales == spec::scale_layout::per_token) return {1, head_dim};
-  return side == kv_side::key ? group_shape{spec::group_size, 1} : group_shape{1, spec::group_size};
+  if (format.scales == spec::scale_layout::per_token) return {1, head_dim, quantizer::contract};
+  return side == kv_side::key ? group_shape{spec::group_size, 1, quantizer::contract_group16_key}
+                              : group_shape{1, spec::group_size, quantizer::contract};
 }
 
 void write_code(std::span<std::byte> page, code_field field, int code_bits, std::uint8_t code) {
@@ -71,7 +73,7 @@ void write_group(const page_layout& layout, kv_side side, int head_dim, group_sh
     const auto row = rows.subspan(static_cast<std::size_t>(t) * head_dim + channel, shape.channels);
     x.insert(x.end(), row.begin(), row.end());
   }
-  const quantized_group group = quantize_group(x, layout.code_bits(side));
+  const quantized_group group = quantize_group(x, layout.code_bits(side), shape.rule);
   auto code = group.codes.begin();
   for (int t = 0; t < shape.tokens; ++t) {
     for (int c = 0; c < shape.channels; ++c) {

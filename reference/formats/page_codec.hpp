@@ -15,9 +15,10 @@ using half_bits = std::uint16_t;  // IEEE binary16
 
 // The quantizers of kv_formats.md section 2 and of the papers' released code.
 enum class quantizer : std::uint8_t {
-  contract,         // zero = min, scale = RN16((max-min)/R), codes against the stored values
-  minikv_released,  // MiniKV / KIVI new_pack.py: every step rounded to fp16 (spec of MiniKV
-                    // section 2.1)
+  contract,              // zero = min, scale = RN16((max-min)/R), codes against the stored values
+  contract_group16_key,  // the same with the scale at 6 significant bits: K of int2_g16
+  minikv_released,       // MiniKV / KIVI new_pack.py: every step rounded to fp16 (spec of MiniKV
+                         // section 2.1)
 };
 
 struct quantized_group {

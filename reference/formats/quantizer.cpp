@@ -25,7 +25,12 @@ std::uint8_t round_to_code(float quotient, float max_code) {
   return static_cast<std::uint8_t>(std::nearbyint(std::min(quotient, max_code)));
 }
 
-quantized_group quantize_contract(std::span<const half_bits> x, float max_code) {
+// 6 significant bits, ties to even, of a positive finite number; a carry moves into the exponent.
+half_bits round_to_6_bits(half_bits u) {
+  return static_cast<half_bits>((u + 15u + (u >> 5 & 1u)) & ~31u);
+}
+
+quantized_group quantize_contract(std::span<const half_bits> x, float max_code, quantizer rule) {
   const std::vector<float> values = to_floats(x);
   if (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
     return {canonical_nan, canonical_nan, std::vector<std::uint8_t>(x.size(), 0)};
@@ -33,7 +38,9 @@ quantized_group quantize_contract(std::span<const half_bits> x, float max_code) 
   const auto [min, max] = std::minmax_element(values.begin(), values.end());
   const float zero = add(*min, 0.0f);  // -0 becomes +0
   const float top = add(*max, 0.0f);   // so that a group of -0 has the scale +0
-  const half_bits scale_bits = float_to_half(div(sub(top, zero), max_code));
+  const half_bits step = float_to_half(div(sub(top, zero), max_code));
+  const half_bits scale_bits =
+      rule == quantizer::contract_group16_key ? round_to_6_bits(step) : step;
   const float scale = half_to_float(scale_bits);
 
   quantized_group group = {scale_bits, float_to_half(zero), {}};
@@ -84,8 +91,8 @@ quantized_group quantize_group(std::span<const half_bits> x, int bits, quantizer
     throw spec::contract_error("quantize_group: the group is empty; pass at least one element");
   }
   const float max_code = static_cast<float>((1 << bits) - 1);
-  return rule == quantizer::contract ? quantize_contract(x, max_code)
-                                     : quantize_minikv_released(x, bits, max_code);
+  if (rule == quantizer::minikv_released) return quantize_minikv_released(x, bits, max_code);
+  return quantize_contract(x, max_code, rule);
 }
 
 }  // namespace kvproof::reference
