@@ -8,9 +8,11 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/attention/attention_head.hpp"
 #include "reference/formats/page_layout.hpp"
 #include "reference/numerics/ex2.hpp"
 #include "reference/numerics/half.hpp"
+#include "reference/oracle/attention_oracle.hpp"
 #include "reference/spec/error.hpp"
 #include "tests/reference/attention/head_fixture.hpp"
 #include "tests/reference/attention/plain_scores.hpp"
@@ -237,6 +239,87 @@ BOOST_AUTO_TEST_CASE(equal_keys_give_the_mean_of_the_values) {
       }
     }
   });
+}
+
+// Every finite half as query: qh has 5 significant bits (or is a multiple of 2^-18), lies towards
+// zero, and ql is the rest, exactly. Where eK = 18 both are a quarter, rounded where subnormal.
+BOOST_AUTO_TEST_CASE(queries_are_cut_in_two_short_numbers) {
+  constexpr int width = 64, ratio = 8;
+  std::size_t wrong = 0, seen = 0;
+  for (std::uint32_t first = 0; first < 0x10000; first += 16 * ratio) {
+    if ((first & 0x7c00) == 0x7c00) continue;
+    std::vector<half_bits> q;  // each group of 16 channels holds the same 128 patterns
+    for (std::uint32_t i = 0; i < width * ratio; ++i) {
+      q.push_back(static_cast<half_bits>(first + i / width * 16 + i % 16));
+    }
+    const head_fixture fixture({spec::format_id::int2_g16, width, ratio, 0, 0}, q, {}, {});
+    const decode_input input = fixture.input();
+    const attention_head head(input, architecture::sm_90);
+    for (int g = 0; g < ratio; ++g) {
+      for (int ch = 0; ch < 16; ++ch) {
+        const double whole = half_to_float(q[static_cast<std::size_t>(g * width + ch)]);
+        const double high = half_to_float(head.q_high.at(ch, g));
+        const double low = half_to_float(head.q_low.at(ch, g));
+        const double unit =
+            std::ldexp(1.0, whole == 0 ? -18 : std::max(std::ilogb(whole) - 4, -18));
+        ++seen;
+        wrong += high != std::trunc(whole / unit) * unit || high + low != whole;
+        wrong += std::fabs(high) > std::fabs(whole) || !(std::fabs(low) < unit);
+        const auto quarter = [](double x) { return float_to_half(static_cast<float>(x / 4)); };
+        wrong += head.q_high.at(16 + ch, g) != quarter(high);
+        wrong += head.q_low.at(16 + ch, g) != quarter(low);
+      }
+    }
+  }
+  BOOST_TEST(seen == 0xf800u);
+  BOOST_TEST(wrong == 0u);
+}
+
+// Queries up to 65504, subnormal, and mixed: scores stay finite and are those of the formulas.
+BOOST_AUTO_TEST_CASE(int2_queries_at_the_ends_of_fp16) {
+  for (const int head_dim : {64, 128}) {
+    for (const std::vector<half_bits>& patterns :
+         {std::vector<half_bits>{0x7bff, 0xfbff, 0x7bc0, 0xfbc1},
+          {0x0001, 0x803f, 0x0040, 0x8041, 0x03ff, 0x83c0},
+          {0x0400, 0x843f, 0x0440, 0x83ff},
+          {0x7bff, 0x0001, 0x8000, 0xfbff, 0x003f, 0x3c7f}}) {
+      tests::seeded_values random(19);
+      const auto size = std::int64_t{64} * head_dim;
+      std::vector<half_bits> q;
+      for (int i = 0; i < 3 * head_dim; ++i) {
+        q.push_back(patterns[static_cast<std::size_t>(random.below(std::ssize(patterns)))]);
+      }
+      // Key ranges up to 2, so that qh * ks stays below 65504.
+      std::vector<half_bits> k;
+      for (std::int64_t i = 0; i < size; ++i) {
+        k.push_back(float_to_half(static_cast<float>(2 * random.uniform() - 1)));
+      }
+      const head_fixture head({spec::format_id::int2_g16, head_dim, 3, 64, 0}, q, k,
+                              random.normal_halves(size));
+      const decode_output output = decode_attention(head.input());
+      const oracle_output oracle = attend_stored(head.input());
+      std::size_t mismatches = 0;
+      double largest = 0, error = 0;
+      for (std::size_t g = 0; g < 3; ++g) {
+        const std::vector<float> expected = tests::plain_scores(head, g);
+        for (std::size_t t = 0; t < expected.size(); ++t) {
+          const float s = output.scores[t * 3 + g];
+          mismatches += bits_of({&s, 1}) != bits_of({&expected[t], 1});
+          largest = std::max(largest, std::fabs(oracle.scores[t * 3 + g]));
+          error = std::max(error, std::fabs(s - oracle.scores[t * 3 + g]));
+        }
+      }
+      BOOST_TEST_CONTEXT("head_dim " << head_dim << " queries like " << patterns[0]) {
+        BOOST_TEST(mismatches == 0u);
+        BOOST_TEST(std::ranges::all_of(output.scores, [](float s) { return std::isfinite(s); }));
+        BOOST_TEST(std::ranges::all_of(output.out, [](float x) { return std::isfinite(x); }));
+        // Exact for large queries but for the last bit of bl; subnormal ones lose units of 2^-24
+        // per channel in q'h, q'l, bh and bl, and the keys count them 3 * 2^4 times at most.
+        const double lost = head_dim * 4 * 0x1p-24 * 48 * head.softmax_scale;
+        BOOST_TEST(error <= largest * 0x1p-14 + lost);
+      }
+    }
+  }
 }
 
 // Scores of sections 1 and 2, token by token from the unpacked cache and the scalar tensor-core

@@ -65,10 +65,11 @@ inline std::vector<float> per_token_scores(const head_fixture& head, const spec:
   return scores;
 }
 
-// int2_g16: what one tile of 16 tokens has in common, and s of its tokens.
+// int2_g16: one tile of 16 tokens. bh and bl are per channel, zk belongs to all tokens.
 struct group16_tile {
-  float zk, zs, sb, mid;
-  std::array<float, 16> s;
+  std::vector<half_bits> bh, bl;
+  float zk;
+  std::array<float, 16> dh, dl, s;
 };
 
 // kv_formats.md section 5: p of 2-bit keys, eK = 24 - p.
@@ -90,28 +91,23 @@ inline std::vector<group16_tile> group16_tiles(const head_fixture& head, std::si
   };
   const reference::unpacked_tokens tokens = reference::unpack_tokens(
       spec::format_of(head.shape.format), head_dim, head.shape.num_quantized, head.pool.readable());
-  std::vector<half_bits> units;  // 1.5 * 2^(E - eK)
-  for (std::size_t channel = 0; channel < width; ++channel) {
-    units.push_back(float_to_half(std::ldexp(1.5f, two_bit_shift(head_dim, channel) - 4)));
-  }
   std::vector<group16_tile> tiles;
   for (std::size_t first = 0; first < tokens.key_scales.size(); first += width) {
     const auto scales = std::span(tokens.key_scales).subspan(first, width);
     const auto zeros = std::span(tokens.key_zeros).subspan(first, width);
-    std::vector<half_bits> b;
-    for (std::size_t channel = 0; channel < width; ++channel) {
-      const float lowered =
-          std::ldexp(half_to_float(q[channel]), 4 - two_bit_shift(head_dim, channel));
-      b.push_back(
-          float_to_half(half_to_float(float_to_half(lowered)) * half_to_float(scales[channel])));
-    }
+    const auto scaled = [&](float number, std::size_t channel) {  // rn16(rn16(..) * ks)
+      const half_bits lowered =
+          float_to_half(std::ldexp(number, 4 - two_bit_shift(head_dim, channel)));
+      return float_to_half(half_to_float(lowered) * half_to_float(scales[channel]));
+    };
     group16_tile tile = {};
+    for (std::size_t channel = 0; channel < width; ++channel) {
+      const float high = half_to_float(static_cast<half_bits>(q[channel] / 64 * 64));
+      tile.bh.push_back(scaled(high, channel));
+      tile.bl.push_back(scaled(half_to_float(q[channel]) - high, channel));
+    }
     tile.zk = chain(zeros, q);
-    tile.zs = chain(scales, q);
-    tile.sb = chain(b, units);
-    const float both = std::fma(1.5f, tile.zs, tile.zk);
-    const float centred = both - tile.sb;
-    tile.mid = centred * c;
+    const float zero_term = tile.zk * c;
     for (std::size_t tt = 0; tt < 16; ++tt) {
       const std::size_t row = (16 * tiles.size() + tt) * width;
       std::vector<half_bits> codes;
@@ -119,7 +115,10 @@ inline std::vector<group16_tile> group16_tiles(const head_fixture& head, std::si
         codes.push_back(static_cast<half_bits>(tokens.key_codes[row + channel]
                                                << two_bit_shift(head_dim, channel)));
       }
-      tile.s[tt] = std::fma(chain(codes, b), std::ldexp(c, 20), tile.mid);
+      tile.dh[tt] = chain(codes, tile.bh);
+      tile.dl[tt] = chain(codes, tile.bl);
+      const float dot = tile.dh[tt] + tile.dl[tt];
+      tile.s[tt] = std::fma(dot, std::ldexp(c, 20), zero_term);
     }
     tiles.push_back(tile);
   }

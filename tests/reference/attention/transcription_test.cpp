@@ -364,20 +364,28 @@ BOOST_AUTO_TEST_CASE(golden_scores) {
   head.softmax_scale =
       std::bit_cast<float>(tests::hex(tests::values_of(block, "softmax_scale").at(0)));
   const tests::group16_tile tile = tests::group16_tiles(head, 0).at(0);
-  const auto check = [&](const char* name, float value) {
-    BOOST_TEST(tests::bits_of(value) == tests::hex(tests::values_of(block, name).at(0)), name);
-  };
-  check("zk", tile.zk);
-  check("zs", tile.zs);
-  check("sb", tile.sb);
-  check("mid", tile.mid);
-  const tests::line_words expected = tests::values_of(block, "s");
-  const decode_output output = decode_attention(head.input());
-  BOOST_REQUIRE(expected.size() == 16u);
-  for (std::size_t t = 0; t < 16; ++t) {
-    BOOST_TEST(tests::bits_of(tile.s[t]) == tests::hex(expected[t]), "token " << t);
-    BOOST_TEST(tests::bits_of(output.scores[t]) == tests::hex(expected[t]), "token " << t);
+  for (const tests::line_words& line : block) {
+    if (line[0] != "parts") continue;
+    const std::size_t channel = std::stoul(line[1]);
+    const float qh = half_to_float(static_cast<half_bits>(tests::hex(line[2])));
+    const float ql = half_to_float(static_cast<half_bits>(tests::hex(line[3])));
+    BOOST_TEST(qh == half_to_float(static_cast<half_bits>(q[channel] & 0xffc0)));
+    BOOST_TEST(qh + ql == half_to_float(q[channel]));
+    BOOST_TEST(tile.bh[channel] == tests::hex(line[4]), "channel " << channel);
+    BOOST_TEST(tile.bl[channel] == tests::hex(line[5]), "channel " << channel);
   }
+  const auto check = [&](const char* name, std::span<const float> values) {
+    const tests::line_words expected = tests::values_of(block, name);
+    BOOST_REQUIRE(expected.size() == values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      BOOST_TEST(tests::bits_of(values[i]) == tests::hex(expected[i]), name << ", place " << i);
+    }
+  };
+  check("zk", std::span(&tile.zk, 1));
+  check("dh", tile.dh);
+  check("dl", tile.dl);
+  check("s", tile.s);
+  check("s", decode_attention(head.input()).scores);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

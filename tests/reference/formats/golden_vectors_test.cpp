@@ -37,7 +37,8 @@ void check_steps(const fenced_block& block) {
   BOOST_TEST(bits_of(range) == hex(values_of(block, "range").at(0)));
   const float step = range / max_code;
   BOOST_TEST(bits_of(step) == hex(values_of(block, "step").at(0)));
-  BOOST_TEST(float_to_half(step) == halves_of(block, "scale").at(0));
+  const bool is_rounded = !values_of(block, "step16").empty();
+  BOOST_TEST(float_to_half(step) == halves_of(block, is_rounded ? "step16" : "scale").at(0));
   const line_words quotients = values_of(block, "quotients");
   const float scale = half_to_float(halves_of(block, "scale").at(0));
   BOOST_TEST(quotients.size() == (scale == 0 ? 0 : x.size()));
@@ -67,10 +68,12 @@ BOOST_AUTO_TEST_SUITE(golden)
 
 BOOST_AUTO_TEST_CASE(groups) {
   const auto blocks = read_blocks("reference/spec/golden_vectors.md", "group");
-  BOOST_TEST(blocks.size() >= 24);
+  BOOST_TEST(blocks.size() >= 32);
   for (const fenced_block& block : blocks) {
     BOOST_TEST_CONTEXT(values_of(block, "name").at(0)) {
-      check_group(block, quantizer::contract);
+      const bool key_rule = values_of(block, "rule") == line_words{"group16_key"};
+      BOOST_TEST(key_rule == !values_of(block, "step16").empty());
+      check_group(block, key_rule ? quantizer::contract_group16_key : quantizer::contract);
       if (!values_of(block, "range").empty()) check_steps(block);
     }
   }
@@ -78,7 +81,7 @@ BOOST_AUTO_TEST_CASE(groups) {
 
 BOOST_AUTO_TEST_CASE(pages) {
   const auto blocks = read_blocks("reference/spec/golden_vectors.md", "page");
-  BOOST_TEST(blocks.size() >= 7);
+  BOOST_TEST(blocks.size() >= 8);
   for (const fenced_block& block : blocks) {
     BOOST_TEST_CONTEXT(values_of(block, "name").at(0)) {
       const spec::kv_format& format = format_named(values_of(block, "format").at(0));
