@@ -89,12 +89,13 @@ template <typename Strand>
 void run_quantized(const attention_head& head, const quantized_part& part, std::span<float> scores,
                    std::optional<partial_result>& total) {
   const spec::split_plan plan = spec::plan_splits(part.num_tokens);
-  const std::int64_t num_pages = spec::pages_for_tokens(part.format, part.num_tokens);
-  const std::int64_t split_pages = plan.tokens_per_split / part.format.tokens_per_page;
+  constexpr std::int64_t block = spec::tokens_per_block;
+  const std::int64_t num_blocks = (part.num_tokens + block - 1) / block;
+  const std::int64_t split_blocks = plan.tokens_per_split / block;
   const Strand start(head, part);
   for (std::int64_t split = 0; split < plan.num_splits; ++split) {
-    const block_range blocks = {split * split_pages,
-                                std::min((split + 1) * split_pages, num_pages)};
+    const block_range blocks = {split * split_blocks,
+                                std::min((split + 1) * split_blocks, num_blocks)};
     merge(total, run_split(head, start, blocks, scores), head.num_queries);
   }
 }

@@ -14,6 +14,14 @@ namespace {
 
 constexpr int tile = spec::tokens_per_tile;
 
+static_assert(spec::tokens_per_block == spec::format_of(spec::format_id::int2_g16).tokens_per_page,
+              "group16_strand takes one page a block");
+static_assert(std::ranges::all_of(spec::kv_formats,
+                                  [](const spec::kv_format& format) {
+                                    return spec::tokens_per_block % format.tokens_per_page == 0;
+                                  }),
+              "a block is whole pages");
+
 // Scores beyond the end of the part become -inf; the others are copied to the score output, where
 // the block's first token is at `position`.
 void mask_and_store(query_rows& s, std::int64_t num_valid, std::int64_t position, int num_queries,
@@ -84,50 +92,70 @@ per_token_strand::per_token_strand(const attention_head& head, const quantized_p
   }
 }
 
-void per_token_strand::visit(std::int64_t page_idx, std::span<float> scores) {
+query_rows per_token_strand::scores_of(std::span<const std::byte> page) const {
   const int tokens = part_.format.tokens_per_page;
-  const std::span<const std::byte> page = part_.pages[page_idx];
-  const auto read = [&](std::size_t byte) { return half_to_float(read_half(page, byte)); };
-
   query_rows s(tokens, zero_row);
   const std::vector<std::int16_t> codes = key_codes(part_, page);
   for (int t = 0; t < tokens; ++t) {
     const auto width = static_cast<std::size_t>(head_.head_dim);
     const std::span row = std::span(codes).subspan(t * width, width);
     const scale_position position = part_.layout.scale(kv_side::key, t, 0);
-    const float ks = read(position.scale_byte);
-    const float kz = read(position.zero_byte);
+    const float ks = half_to_float(read_half(page, position.scale_byte));
+    const float kz = half_to_float(read_half(page, position.zero_byte));
     for (int g = 0; g < head_.num_queries; ++g) {
       const auto dot = static_cast<float>(integer_dot(row, head_.fixed_point[g].qi));  // RN32
       s[t][g] = fma(mul(ks, cq_[g]), dot, mul(kz, qz_[g]));
     }
   }
-  const std::int64_t first = page_idx * tokens;
-  mask_and_store(s, part_.num_tokens - first, part_.first_position + first, head_.num_queries,
-                 scores);
+  return s;
+}
 
-  softmax_step step = advance_softmax(s, head_.num_queries, m_);
+// p: one row a token of the page.
+void per_token_strand::add_values(std::span<const std::byte> page, std::span<const query_row> p) {
+  const float mid = static_cast<float>((1 << part_.format.value_bits) - 1) / 2;
+  query_rows scaled_p(p.size(), zero_row);
+  for (int t = 0; t < part_.format.tokens_per_page; ++t) {
+    const int lane = t % lanes;  // tokens 16i + lane and, after it, 16i + lane + 8
+    const scale_position position = part_.layout.scale(kv_side::value, t, 0);
+    const float vs = half_to_float(read_half(page, position.scale_byte));
+    const float centre = fma(vs, mid, half_to_float(read_half(page, position.zero_byte)));
+    for (int g = 0; g < query_columns; ++g) {
+      l_[lane][g] = add(l_[lane][g], p[t][g]);
+      z_[lane][g] = fma(p[t][g], centre, z_[lane][g]);
+      scaled_p[t][g] = mul(p[t][g], vs);
+    }
+  }
+  const half_matrix p_prime = to_half_operand(scaled_p);
+  mma_chain(zc_, half_matrix(1, p_prime.rows, half_one), p_prime, head_.arch);
+  mma_chain(o_, value_operand(part_, page), p_prime, head_.arch);
+}
+
+// The pages of the block that exist. All tokens of one that does not are behind the end of the part
+// (s = -inf, p = 0), so leaving it out changes no bit.
+void per_token_strand::visit(std::int64_t block_idx, std::span<float> scores) {
+  const std::int64_t page_tokens = part_.format.tokens_per_page;
+  const std::int64_t first = block_idx * spec::tokens_per_block;
+  const std::int64_t num_valid =
+      std::min<std::int64_t>(part_.num_tokens - first, spec::tokens_per_block);
+  const auto pages = part_.pages.subspan(
+      static_cast<std::size_t>(first / page_tokens),
+      static_cast<std::size_t>(spec::pages_for_tokens(part_.format, num_valid)));
+
+  query_rows s;  // one row a token of these pages
+  for (const std::span<const std::byte> page : pages) {
+    const query_rows of_page = scores_of(page);
+    s.insert(s.end(), of_page.begin(), of_page.end());
+  }
+  mask_and_store(s, num_valid, part_.first_position + first, head_.num_queries, scores);
+
+  const softmax_step step = advance_softmax(s, head_.num_queries, m_);
   rescale(l_, step.factor);
   rescale(z_, step.factor);
   rescale(zc_, step.factor);
   rescale(o_, step.factor);
-
-  const float mid = static_cast<float>((1 << part_.format.value_bits) - 1) / 2;
-  for (int t = 0; t < tokens; ++t) {
-    const int lane = t % lanes;  // tokens 16i + lane and, after it, 16i + lane + 8
-    const scale_position position = part_.layout.scale(kv_side::value, t, 0);
-    const float vs = read(position.scale_byte);
-    const float centre = fma(vs, mid, read(position.zero_byte));
-    for (int g = 0; g < query_columns; ++g) {
-      float& p = step.p[t][g];
-      l_[lane][g] = add(l_[lane][g], p);
-      z_[lane][g] = fma(p, centre, z_[lane][g]);
-      p = mul(p, vs);
-    }
+  for (std::int64_t i = 0; i < std::ssize(pages); ++i) {
+    add_values(pages[i], std::span(step.p).subspan(i * page_tokens, page_tokens));
   }
-  const half_matrix p_prime = to_half_operand(step.p);
-  mma_chain(zc_, half_matrix(1, tokens, half_one), p_prime, head_.arch);
-  mma_chain(o_, value_operand(part_, page), p_prime, head_.arch);
 }
 
 partial_result per_token_strand::finish() const {
@@ -198,11 +226,11 @@ query_rows group16_strand::scores_of(std::span<const std::byte> page) const {
   return s;
 }
 
-void group16_strand::visit(std::int64_t page_idx, std::span<float> scores) {
+void group16_strand::visit(std::int64_t block_idx, std::span<float> scores) {
   const int tokens = part_.format.tokens_per_page;
-  const std::span<const std::byte> page = part_.pages[page_idx];
+  const std::span<const std::byte> page = part_.pages[block_idx];
   query_rows s = scores_of(page);
-  const std::int64_t first = page_idx * tokens;
+  const std::int64_t first = block_idx * tokens;
   mask_and_store(s, part_.num_tokens - first, part_.first_position + first, head_.num_queries,
                  scores);
 

@@ -2,8 +2,8 @@
 // scales, pages with scales per group of 16, and the recent fp16 tokens. decode_attention.md
 // sections 1 and 2; each kind keeps the sums that its section names.
 //
-// `scores` is the score output of the head, [position][G]; visit() writes the rows of its tokens. A
-// strand of a quantized part visits pages of that part, one block each.
+// visit() takes one block, counted from the beginning of the part, and updates the softmax once.
+// `scores` is the score output of the head, [position][G]; visit() writes the rows of its tokens.
 #pragma once
 
 #include <array>
@@ -18,10 +18,13 @@ namespace kvproof::reference {
 class per_token_strand {
  public:
   per_token_strand(const attention_head& head, const quantized_part& part);
-  void visit(std::int64_t page_idx, std::span<float> scores);
+  void visit(std::int64_t block_idx, std::span<float> scores);
   [[nodiscard]] partial_result finish() const;
 
  private:
+  [[nodiscard]] query_rows scores_of(std::span<const std::byte> page) const;
+  void add_values(std::span<const std::byte> page, std::span<const query_row> p);
+
   static constexpr int lanes = 8;  // partial sums of l and z
   const attention_head& head_;
   const quantized_part& part_;
@@ -36,7 +39,7 @@ class per_token_strand {
 class group16_strand {
  public:
   group16_strand(const attention_head& head, const quantized_part& part);
-  void visit(std::int64_t page_idx, std::span<float> scores);
+  void visit(std::int64_t block_idx, std::span<float> scores);
   [[nodiscard]] partial_result finish() const;
 
  private:

@@ -136,7 +136,8 @@ BOOST_AUTO_TEST_SUITE(accuracy)
 BOOST_AUTO_TEST_CASE(lengths) {
   for (const spec::format_id format : all_formats) {
     for (const int head_dim : {64, 128}) {
-      for (const std::int64_t tokens : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 1025}) {
+      for (const std::int64_t tokens :
+           {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 1000, 1025}) {
         check_accuracy(shape_for(format, head_dim, 4, tokens, 0),
                        static_cast<std::uint64_t>(tokens), 1);
       }

@@ -363,44 +363,79 @@ BOOST_AUTO_TEST_CASE(the_maximum_is_that_of_the_scores) {
   });
 }
 
-// Up to four pages, each strand has one page: the state is the merge of the pages' states. With a
-// fifth page strand 0 goes on before it is merged.
-BOOST_AUTO_TEST_CASE(strands_of_a_split_are_merged_in_ascending_order) {
-  for_each_format([](spec::format_id format, int head_dim) {
-    const std::int64_t page = spec::format_of(format).tokens_per_page;
-    const auto merge_of_pages = [&](const head_fixture& head) {
-      std::vector<softmax_state> total = states_of(slice(head, 0, page));
-      for (std::int64_t first = page; first < head.shape.num_quantized; first += page) {
-        const std::int64_t count = std::min(page, head.shape.num_quantized - first);
-        total = merged(total, states_of(slice(head, first, count)));
-      }
-      return total;
-    };
-    const head_fixture four = random_head({format, head_dim, 2, 4 * page - 16, 0}, 8, 2);
-    check_same_states(states_of(four), merge_of_pages(four));
-    const head_fixture five = random_head({format, head_dim, 8, 5 * page, 0}, 8);
-    const std::vector<softmax_state> states = states_of(five), other = merge_of_pages(five);
-    int different = 0;
-    for (std::size_t g = 0; g < 8; ++g) different += states[g].l != other[g].l;
-    BOOST_TEST(different > 0);  // rounding can agree for some queries
-  });
-}
-
-// The merge of splits of 1024 tokens, each taken as a cache of its own.
-std::vector<softmax_state> merge_of_1024_token_splits(const head_fixture& head) {
-  std::vector<softmax_state> total = states_of(slice(head, 0, 1024));
-  for (std::int64_t first = 1024; first < head.shape.num_quantized; first += 1024) {
-    const std::int64_t count = std::min<std::int64_t>(1024, head.shape.num_quantized - first);
+// The merge of runs of `length` tokens, each taken as a cache of its own.
+std::vector<softmax_state> merge_of_slices(const head_fixture& head, std::int64_t length) {
+  std::vector<softmax_state> total =
+      states_of(slice(head, 0, std::min(length, head.shape.num_quantized)));
+  for (std::int64_t first = length; first < head.shape.num_quantized; first += length) {
+    const std::int64_t count = std::min(length, head.shape.num_quantized - first);
     total = merged(total, states_of(slice(head, first, count)));
   }
   return total;
+}
+
+// How many queries have another l; m does not know the order.
+int count_other_sums(const std::vector<softmax_state>& a, const std::vector<softmax_state>& b) {
+  int different = 0;
+  for (std::size_t g = 0; g < a.size(); ++g) {
+    BOOST_TEST(a[g].m == b[g].m);
+    different += a[g].l != b[g].l;
+  }
+  return different;
+}
+
+// Up to four blocks of 64 tokens, each strand has one: the state is the merge of the blocks'
+// states, wherever the last block ends. With a fifth block strand 0 goes on before it is merged.
+BOOST_AUTO_TEST_CASE(strands_of_a_split_are_merged_in_ascending_order) {
+  for_each_format([](spec::format_id format, int head_dim) {
+    for (const std::int64_t tokens : {80, 95, 96, 97, 112, 128, 208, 223, 224, 225, 240, 256}) {
+      if (tokens % spec::format_of(format).token_granularity != 0) continue;
+      const head_fixture head = random_head({format, head_dim, 2, tokens, 0}, 8, 2);
+      check_same_states(states_of(head), merge_of_slices(head, 64));
+    }
+    for (const std::int64_t tokens : {272, 320}) {
+      const head_fixture five = random_head({format, head_dim, 8, tokens, 0}, 8);
+      // Rounding can agree for some queries.
+      BOOST_TEST(count_other_sums(states_of(five), merge_of_slices(five, 64)) > 0);
+    }
+  });
+}
+
+// Both pages of a block of k8v4 are one update of one strand, not two strands.
+BOOST_AUTO_TEST_CASE(two_pages_of_k8v4_are_one_block) {
+  for (const int head_dim : {64, 128}) {
+    for (const std::int64_t tokens : {33, 63, 64}) {
+      const head_fixture head = random_head({spec::format_id::k8v4, head_dim, 8, tokens, 0}, 21);
+      BOOST_TEST(count_other_sums(states_of(head), merge_of_slices(head, 32)) > 0);
+    }
+  }
+}
+
+// The page after the last one, which would be in its block or begin the next: NaN as halves.
+BOOST_AUTO_TEST_CASE(pages_behind_the_end_are_not_read) {
+  for_each_format([](spec::format_id id, int head_dim) {
+    const spec::kv_format& format = spec::format_of(id);
+    const std::vector<std::byte> poison(
+        static_cast<std::size_t>(spec::page_size_bytes(format, head_dim)), std::byte{0xff});
+    for (const std::int64_t tokens :
+         {1, 16, 31, 32, 33, 63, 64, 65, 80, 95, 96, 97, 128, 288, 1024, 1056}) {
+      if (tokens % format.token_granularity != 0) continue;
+      const head_fixture head = random_head({id, head_dim, 2, tokens, 3}, 22);
+      const decode_input input = head.input();
+      decode_input longer = input;
+      std::vector<std::span<const std::byte>> pages(input.pages.begin(), input.pages.end());
+      pages.insert(pages.end(), 2, poison);
+      longer.pages = pages;
+      BOOST_TEST(same_bits(decode_attention(input), decode_attention(longer)), tokens);
+    }
+  });
 }
 
 BOOST_AUTO_TEST_CASE(splits_are_merged_in_ascending_order) {
   for (const spec::format_id format : all_formats) {
     BOOST_TEST_CONTEXT(spec::format_of(format).name) {
       const head_fixture head = random_head({format, 64, 2, 2064, 0}, 9);
-      check_same_states(states_of(head), merge_of_1024_token_splits(head));
+      check_same_states(states_of(head), merge_of_slices(head, 1024));
     }
   }
 }
@@ -410,17 +445,11 @@ BOOST_AUTO_TEST_CASE(split_length_changes_beyond_8192_tokens) {
   for (const spec::format_id format : all_formats) {
     BOOST_TEST_CONTEXT(spec::format_of(format).name) {
       const head_fixture last = random_head({format, 64, 8, 8192, 0}, 9);
-      check_same_states(states_of(last), merge_of_1024_token_splits(last));
+      check_same_states(states_of(last), merge_of_slices(last, 1024));
       const std::int64_t more = spec::format_of(format).token_granularity;
       const head_fixture beyond = random_head({format, 64, 8, 8192 + more, 0}, 9);
-      const std::vector<softmax_state> states = states_of(beyond);
-      const std::vector<softmax_state> other = merge_of_1024_token_splits(beyond);
-      int different = 0;
-      for (std::size_t g = 0; g < 8; ++g) {
-        BOOST_TEST(states[g].m == other[g].m);
-        different += states[g].l != other[g].l;
-      }
-      BOOST_TEST(different > 0);  // rounding can agree for some queries
+      // Rounding can agree for some queries.
+      BOOST_TEST(count_other_sums(states_of(beyond), merge_of_slices(beyond, 1024)) > 0);
     }
   }
 }
@@ -498,16 +527,18 @@ BOOST_AUTO_TEST_CASE(many_heads_equal_single_heads_for_any_number_of_threads) {
 // seen.
 BOOST_AUTO_TEST_CASE(finite_garbage_behind_the_end_is_not_seen) {
   for_each_format([](spec::format_id format, int head_dim) {
-    const head_fixture clean = random_head({format, head_dim, 3, 80, 0}, 13);
-    head_fixture dirty = clean;
-    tests::seeded_values random(14);
-    const std::int64_t slots = spec::pages_for_tokens(spec::format_of(format), 80) *
-                                   spec::format_of(format).tokens_per_page -
-                               80;
-    append_tokens(spec::format_of(format), head_dim, random.normal_halves(slots * head_dim, 100),
-                  random.normal_halves(slots * head_dim, 100), 80, dirty.pool.writable());
-    BOOST_TEST((clean.pool.bytes != dirty.pool.bytes));
-    BOOST_TEST(same_bits(decode_attention(clean.input()), decode_attention(dirty.input())));
+    for (const std::int64_t tokens : {16, 48, 80, 112}) {  // in either page of a block of k8v4
+      const head_fixture clean = random_head({format, head_dim, 3, tokens, 0}, 13);
+      head_fixture dirty = clean;
+      tests::seeded_values random(14);
+      const std::int64_t slots = spec::pages_for_tokens(spec::format_of(format), tokens) *
+                                     spec::format_of(format).tokens_per_page -
+                                 tokens;
+      append_tokens(spec::format_of(format), head_dim, random.normal_halves(slots * head_dim, 100),
+                    random.normal_halves(slots * head_dim, 100), tokens, dirty.pool.writable());
+      BOOST_TEST((clean.pool.bytes != dirty.pool.bytes));
+      BOOST_TEST(same_bits(decode_attention(clean.input()), decode_attention(dirty.input())));
+    }
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "reference/attention/decode_attention.hpp"
 #include "reference/formats/code_operands.hpp"
@@ -54,10 +55,10 @@ float tile_step(float c, const Operand& a, const std::array<half_bits, 16>& b) {
 
 half_bits one(int) { return 0x3c00; }
 
-// A quantized part, unpacked: all slots of its pages.
+// A quantized part, unpacked: all slots of its blocks of 64. Those of a page that does not exist
+// are zero, like the slots of a page behind the end.
 struct stored_part {
   const spec::kv_format& format;
-  std::int64_t page_tokens;
   std::int64_t first, end;  // positions
   unpacked_tokens tokens;
 };
@@ -75,14 +76,14 @@ class transcription {
     std::optional<part> total;
     for (const stored_part& stored : parts_) {
       const std::int64_t n = stored.end - stored.first;
-      const std::int64_t split_pages = (n <= 8192 ? 1024 : 2048) / stored.page_tokens;
-      const std::int64_t pages = (n + stored.page_tokens - 1) / stored.page_tokens;
-      for (std::int64_t split = 0; split < pages; split += split_pages) {
+      const std::int64_t split_blocks = n <= 8192 ? 16 : 32;
+      const std::int64_t blocks = (n + 63) / 64;
+      for (std::int64_t split = 0; split < blocks; split += split_blocks) {
         std::optional<part> sum;
-        for (std::int64_t w = 0; w < 4 && split + w < pages; ++w) {
+        for (std::int64_t w = 0; w < 4 && split + w < blocks; ++w) {
           std::vector<std::int64_t> strand;
-          for (std::int64_t p = split + w; p < std::min(split + split_pages, pages); p += 4) {
-            strand.push_back(p);
+          for (std::int64_t b = split + w; b < std::min(split + split_blocks, blocks); b += 4) {
+            strand.push_back(b);
           }
           merge_into(sum, stored.format.scales == spec::scale_layout::per_token
                               ? per_token(stored, strand)
@@ -106,8 +107,13 @@ class transcription {
     const std::int64_t page_tokens = id == spec::format_id::k8v4 ? 32 : 64;
     const std::int64_t slots = (n + page_tokens - 1) / page_tokens * page_tokens;
     const spec::kv_format& format = spec::format_of(id);
-    parts_.push_back({format, page_tokens, first, first + n,
-                      unpack_tokens(format, head_.shape.head_dim, slots, pool.readable())});
+    unpacked_tokens tokens = unpack_tokens(format, head_.shape.head_dim, slots, pool.readable());
+    if (slots % 64 != 0) {  // half a block of k8v4; the keys are those of plain_scores
+      tokens.value_codes.resize(static_cast<std::size_t>(slots + 32) * width());
+      tokens.value_scales.resize(static_cast<std::size_t>(slots + 32));
+      tokens.value_zeros.resize(static_cast<std::size_t>(slots + 32));
+    }
+    parts_.push_back({format, first, first + n, std::move(tokens)});
   }
 
   std::size_t width() const { return static_cast<std::size_t>(head_.shape.head_dim); }
@@ -129,22 +135,20 @@ class transcription {
                             static_cast<int>(channel / 16));
   }
 
-  part per_token(const stored_part& stored, const std::vector<std::int64_t>& pages) const {
+  part per_token(const stored_part& stored, const std::vector<std::int64_t>& blocks) const {
     const float mid = static_cast<float>((1 << stored.format.value_bits) - 1) / 2;
     part result;
     std::array<float, 8> l = {};
     std::array<float, 8> z = {};
     float zc = 0;
     result.o.assign(width(), 0.0f);
-    for (const std::int64_t page : pages) {
-      raise_maximum(result, stored.first + stored.page_tokens * page, stored.page_tokens,
-                    stored.end, [&](float f) {
-                      for (float& x : l) x *= f;
-                      for (float& x : z) x *= f;
-                      zc *= f;
-                    });
-      const std::int64_t start = stored.page_tokens * page;
-      for (std::int64_t first = start; first < start + stored.page_tokens; first += 16) {
+    for (const std::int64_t block : blocks) {
+      raise_maximum(result, stored.first + 64 * block, 64, stored.end, [&](float f) {
+        for (float& x : l) x *= f;
+        for (float& x : z) x *= f;
+        zc *= f;
+      });
+      for (std::int64_t first = 64 * block; first < 64 * block + 64; first += 16) {
         std::array<half_bits, 16> weights = {};
         for (std::size_t lane = 0; lane < 16; ++lane) {
           const std::size_t t = static_cast<std::size_t>(first) + lane;
@@ -175,19 +179,17 @@ class transcription {
     return result;
   }
 
-  part group16(const stored_part& stored, const std::vector<std::int64_t>& pages) const {
+  part group16(const stored_part& stored, const std::vector<std::int64_t>& blocks) const {
     const std::size_t groups = width() / 16;
     part result;
     std::vector<float> zc(groups, 0.0f);
     result.o.assign(width(), 0.0f);
-    for (const std::int64_t page : pages) {
-      raise_maximum(result, stored.first + stored.page_tokens * page, stored.page_tokens,
-                    stored.end, [&](float f) {
-                      result.l *= f;
-                      for (float& x : zc) x *= f;
-                    });
-      const std::int64_t start = stored.page_tokens * page;
-      for (std::int64_t first = start; first < start + stored.page_tokens; first += 16) {
+    for (const std::int64_t block : blocks) {
+      raise_maximum(result, stored.first + 64 * block, 64, stored.end, [&](float f) {
+        result.l *= f;
+        for (float& x : zc) x *= f;
+      });
+      for (std::int64_t first = 64 * block; first < 64 * block + 64; first += 16) {
         const std::array<half_bits, 16> p = rounded_p(stored.first + first, stored.end, result.m);
         result.l = tile_step(result.l, one, p);
         for (std::size_t j = 0; j < groups; ++j) {
@@ -311,8 +313,9 @@ BOOST_AUTO_TEST_CASE(equals_the_library_bit_for_bit) {
   }
   for (const spec::format_id format :
        {spec::format_id::int2_g16, spec::format_id::k8v4, spec::format_id::k4v2}) {
-    for (const int tokens : {1,   16,  31,  32,   33,   48,   63,   64,   65,   80,  127,
-                             128, 129, 256, 1023, 1024, 1025, 1040, 8192, 8193, 8208}) {
+    for (const int tokens :
+         {1,   16,  31,  32,  33,  48,  63,   64,   65,   80,   95,   96,   97,   127,  128,
+          129, 256, 287, 288, 289, 992, 1023, 1024, 1025, 1040, 1056, 1057, 8192, 8193, 8208}) {
       if (tokens % spec::format_of(format).token_granularity != 0) continue;
       check_transcription({format, 64, 1, tokens, 3}, 1);
     }
@@ -322,8 +325,18 @@ BOOST_AUTO_TEST_CASE(equals_the_library_bit_for_bit) {
 BOOST_AUTO_TEST_CASE(two_tiers_equal_the_library_bit_for_bit) {
   for (const int head_dim : {64, 128}) {
     for (const double sharpness : {0.1, 1.0, 4.0}) {
-      for (const auto& [high, low, recent] :
-           {std::array{33, 65, 0}, {31, 200, 33}, {0, 130, 5}, {160, 0, 70}, {1100, 1090, 70}}) {
+      for (const auto& [high, low, recent] : {std::array{33, 65, 0},
+                                              {31, 200, 33},
+                                              {0, 130, 5},
+                                              {160, 0, 70},
+                                              {1100, 1090, 70},
+                                              {32, 1, 3},
+                                              {63, 64, 0},
+                                              {64, 63, 1},
+                                              {65, 33, 0},
+                                              {95, 32, 0},
+                                              {96, 65, 3},
+                                              {97, 31, 0}}) {
         check_transcription({spec::format_id::k8v4, head_dim, 3, high, recent, low}, sharpness);
       }
     }

@@ -31,9 +31,9 @@ bool same_bits(const decode_output& a, const decode_output& b) {
          bits_of(a.scores) == bits_of(b.scores);
 }
 
-// Each length of a tier at which a page, a strand, a split or the split length ends or begins.
-constexpr std::array<std::int64_t, 12> edges = {1,  31,   32,   33,   63,   64,
-                                                65, 1023, 1024, 1025, 8192, 8193};
+// Each length of a tier at which a page, a block, a split or the split length ends or begins.
+constexpr std::array<std::int64_t, 15> edges = {1,  31, 32,   33,   63,   64,   65,  95,
+                                                96, 97, 1023, 1024, 1025, 8192, 8193};
 
 enum class part : std::uint8_t { high, low, recent };
 
