@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "reference/attention/decode_attention.hpp"
 #include "reference/formats/demotion.hpp"
@@ -14,24 +15,45 @@ namespace {
 
 constexpr half_bits unwritten_recent = 0x7e00;  // NaN: shows if it takes part in a sum
 
-std::int64_t most_quantized_tokens(const workload& w) {
+// Pages of each head that its tokens need.
+std::vector<int> pages_for(spec::format_id format, const std::vector<std::int64_t>& tokens) {
+  std::vector<int> pages;
+  for (const std::int64_t n : tokens)
+    pages.push_back(static_cast<int>(spec::pages_for_tokens(spec::format_of(format), n)));
+  return pages;
+}
+
+std::vector<int> quantized_pages(const workload& w) {
   std::vector<std::int64_t> total(static_cast<std::size_t>(w.heads()));
   for (const event& e : w.events) {
     for (std::size_t h = 0; h < e.quantize.size(); ++h) total[h] += e.quantize[h];
   }
-  return total.empty() ? 0 : *std::max_element(total.begin(), total.end());
+  return pages_for(w.format, total);
 }
 
-std::int64_t most_demoted_tokens(const workload& w) {
+std::vector<int> low_pages(const workload& w) {
   std::vector<std::int64_t> total(static_cast<std::size_t>(w.heads()));
   for (const event& e : w.events) {
+    for (std::size_t h = 0; h < e.quantize_low.size(); ++h) total[h] += e.quantize_low[h];
     for (std::size_t h = 0; h < e.demote.num_tokens.size(); ++h) {
       const std::int64_t n = e.demote.num_tokens[h];
       total[h] = e.demote.replace_from.empty() ? total[h] + n
                                                : std::max(total[h], e.demote.replace_from[h] + n);
     }
   }
-  return total.empty() ? 0 : *std::max_element(total.begin(), total.end());
+  return pages_for(spec::format_id::k4v2, total);
+}
+
+// A pool for each format, all heads with as many pages as one needs; tiers share a pool.
+tiered_caches empty_caches(const workload& w) {
+  const std::vector<int> high = quantized_pages(w), low = low_pages(w);
+  if (w.tiers) return make_tiers(w.head_dim, high, low, w.seed);
+  const auto most = [](const std::vector<int>& pages, int least) {
+    for (const int n : pages) least = std::max(least, n);
+    return least;
+  };
+  return {{w.format, w.head_dim, w.heads(), most(high, 1), w.seed, "page_ids"},
+          {spec::format_id::k4v2, w.head_dim, w.heads(), most(low, 0), w.seed, "low page_ids"}};
 }
 
 void append_bits(std::vector<std::uint32_t>& to, const std::vector<float>& x) {
@@ -42,17 +64,12 @@ void append_bits(std::vector<std::uint32_t>& to, const std::vector<float>& x) {
 
 }  // namespace
 
-cache_state::cache_state(const workload& w)
+cache_state::cache_state(const workload& w) : cache_state(w, empty_caches(w)) {}
+
+cache_state::cache_state(const workload& w, tiered_caches caches)
     : work(w),
-      quantized(
-          w.format, w.head_dim, w.heads(),
-          static_cast<int>(std::max<std::int64_t>(
-              1, spec::pages_for_tokens(spec::format_of(w.format), most_quantized_tokens(w)))),
-          w.seed, "page_ids"),
-      low(spec::format_id::k4v2, w.head_dim, w.heads(),
-          static_cast<int>(spec::pages_for_tokens(spec::format_of(spec::format_id::k4v2),
-                                                  most_demoted_tokens(w))),
-          w.seed, "low page_ids"),
+      quantized(std::move(caches.high)),
+      low(std::move(caches.low)),
       source_rows(static_cast<std::size_t>(w.heads()), 0) {
   num_recent.assign(static_cast<std::size_t>(w.heads()), 0);
   const auto recent = static_cast<std::size_t>(w.heads() * w.recent_capacity * w.head_dim);
@@ -72,6 +89,9 @@ void cache_state::append(const event& e) {
       const std::int64_t from = source_offset(h, source_rows[head]);
       std::copy_n(work.k.begin() + from, work.head_dim, recent_k.begin() + to);
       std::copy_n(work.v.begin() + from, work.head_dim, recent_v.begin() + to);
+    }
+    if (!e.quantize_low.empty()) {
+      source_rows[head] = std::max(source_rows[head], e.low_first_row + e.quantize_low[head]);
     }
   }
 }
@@ -102,6 +122,22 @@ void cache_state::quantize(const event& e) {
   }
 }
 
+void cache_state::quantize_low(const event& e) {
+  const std::int64_t d = work.head_dim;
+  for (std::int64_t h = 0; h < work.heads(); ++h) {
+    const auto head = static_cast<std::size_t>(h);
+    std::vector<half_bits> k, v;
+    for (std::int64_t i = 0; i < e.quantize_low[head]; ++i) {
+      const std::int64_t at = source_offset(h, e.low_first_row + i);
+      k.insert(k.end(), work.k.begin() + at, work.k.begin() + at + d);
+      v.insert(v.end(), work.v.begin() + at, work.v.begin() + at + d);
+    }
+    reference::append_tokens(spec::format_of(low.format), work.head_dim, k, v, low.num_tokens[head],
+                             low.pages_of(h));
+    low.num_tokens[head] += e.quantize_low[head];
+  }
+}
+
 std::vector<std::int32_t> cache_state::demoted_first(const demotion& d) const {
   return d.replace_from.empty() ? low.num_tokens : d.replace_from;
 }
@@ -125,7 +161,8 @@ void cache_state::demote(const event& e) {
 
 expected_attention cache_state::attend(const event& e) const {
   std::vector<std::vector<std::span<const std::byte>>> pages(
-      static_cast<std::size_t>(work.heads()));
+      static_cast<std::size_t>(work.heads())),
+      low_pages(pages.size());
   std::vector<reference::decode_input> inputs;
   for (std::int64_t h = 0; h < work.heads(); ++h) {
     const auto head = static_cast<std::size_t>(h);
@@ -142,6 +179,12 @@ expected_attention cache_state::attend(const event& e) const {
                                      static_cast<std::size_t>(group));
     input.num_quantized = nq;
     input.pages = pages[head];
+    if (work.tiers) {
+      input.num_low = low.num_tokens[head];
+      for (std::int64_t p = 0; p < low.num_pages[head]; ++p)
+        low_pages[head].push_back(low.page(h, p));
+      input.low_pages = low_pages[head];
+    }
     input.num_recent = nr;
     const auto at = static_cast<std::size_t>(h * work.recent_capacity * work.head_dim);
     const auto size = static_cast<std::size_t>(nr * work.head_dim);
@@ -167,15 +210,14 @@ expected_attention cache_state::attend(const event& e) const {
 std::int64_t cache_state::score_elements() const {
   std::int64_t tokens = 0;
   for (std::size_t h = 0; h < num_recent.size(); ++h)
-    tokens += quantized.num_tokens[h] + num_recent[h];
+    tokens += quantized.num_tokens[h] + num_recent[h] + (work.tiers ? low.num_tokens[h] : 0);
   return work.with_scores ? tokens * work.gqa_ratio : 0;
 }
 
 std::int64_t cache_state::q_heads() const { return std::int64_t{work.kv_heads} * work.gqa_ratio; }
 
 std::int64_t cache_state::score_capacity() const {
-  return std::int64_t{quantized.max_pages} * spec::format_of(work.format).tokens_per_page +
-         work.recent_capacity;
+  return quantized.most_tokens() + (work.tiers ? low.most_tokens() : 0) + work.recent_capacity;
 }
 
 std::int64_t cache_state::source_offset(std::int64_t head, std::int64_t row) const {

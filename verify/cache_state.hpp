@@ -24,10 +24,11 @@ struct cache_state {
   // Empty caches; page ids in an order drawn from the workload's seed, which must outlive this.
   explicit cache_state(const workload& w);
 
-  // An event in four parts, called in this order.
-  void append(const event& e);    // source rows join the recent part
-  void quantize(const event& e);  // source rows or the recent part become quantized tokens
-  void demote(const event& e);    // quantized tokens are written to the low tier
+  // An event in five parts, called in this order.
+  void append(const event& e);        // source rows join the recent part
+  void quantize(const event& e);      // source rows or the recent part become quantized tokens
+  void quantize_low(const event& e);  // source rows become tokens of the low tier
+  void demote(const event& e);        // quantized tokens are written to the low tier
   [[nodiscard]] expected_attention attend(const event& e) const;
 
   // Scores that an attend() has to write.
@@ -40,12 +41,15 @@ struct cache_state {
   [[nodiscard]] std::vector<std::int32_t> demoted_first(const demotion& d) const;
 
   const workload& work;
-  paged_cache quantized;                      // of the workload's format
-  paged_cache low;                            // k4v2, what demotions write; mostly without pool
+  paged_cache quantized;  // of the workload's format; with tiers the high one
+  paged_cache low;        // k4v2: the low tier, or what demotions write; mostly without pool
   std::vector<std::int32_t> num_recent;       // [batch][kv_heads]
   std::vector<half_bits> recent_k, recent_v;  // [batch][kv_heads][recent_capacity][head_dim]
   std::vector<std::int64_t> source_rows;      // rows of k and v used so far, per head
   std::vector<std::int64_t> quantize_first;   // first source row that this event quantizes
+
+ private:
+  cache_state(const workload& w, tiered_caches caches);
 };
 
 }  // namespace kvproof::verify

@@ -36,6 +36,8 @@ class case_run : case_checks {
     device_.upload_recent(cache_);
     const auto some = [](std::int32_t n) { return n > 0; };
     if (std::ranges::any_of(e.quantize, some) && !quantize(e)) return false;
+    if (std::ranges::any_of(e.quantize_low, some) && !quantize_low(e.name + "/quantize_low", e))
+      return false;
     if (std::ranges::any_of(e.demote.num_tokens, some) && !demote(e.name + "/demote", e))
       return false;
     return !e.attend || attend(e.name + "/decode", e);
@@ -57,11 +59,26 @@ class case_run : case_checks {
            check_written_range(stage, first_token, e.quantize, e.gather);
   }
 
+  bool quantize_low(const std::string& stage, const event& e) {
+    const spec::kv_format& format = spec::format_of(cache_.low.format);
+    case_checks::note_entry(
+        gpu::find_kernel(gpu::kernel_role::quantize, format.id, work_.head_dim, 0).entry);
+    device_.quantize_low(e, cache_);
+    const std::vector<std::int32_t> first_token = cache_.low.num_tokens;
+    cache_.quantize_low(e);
+    device_.upload_lengths(cache_);
+    device_.device.synchronize();
+    if (inject_) inject_(stage, device_);
+    return check_pages(stage, 0, pages_touched(format, first_token, e.quantize_low)) &&
+           check_unchanged(stage) && check_written_range(stage, first_token, e.quantize_low, {});
+  }
+
   bool demote(const std::string& stage, const event& e) {
     note_entry(gpu::kernel_role::demote, 0);
     device_.demote(e, cache_);
     const std::vector<std::int32_t> first_token = cache_.demoted_first(e.demote);
     cache_.demote(e);
+    device_.upload_lengths(cache_);
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
     const std::int64_t pages =
@@ -82,7 +99,8 @@ class case_run : case_checks {
   }
 
   bool attend(const std::string& stage, const event& e) {
-    note_entry(gpu::kernel_role::decode, work_.gqa_ratio);
+    note_entry(work_.tiers ? gpu::kernel_role::decode_tiers : gpu::kernel_role::decode,
+               work_.gqa_ratio);
     device_.attend(e);
     device_.device.synchronize();
     if (inject_) inject_(stage, device_);
@@ -112,9 +130,11 @@ class case_run : case_checks {
            same(device_.scores, score_axes, expected.scores, cache_.score_elements());
   }
 
-  // Both pools, every byte; those of the pages that the kernel wrote are outputs.
+  // Both pools, every byte; those of the pages that the kernel wrote are outputs. Tiers have one.
   bool check_pages(const std::string& stage, std::int64_t pages_written,
                    std::int64_t low_pages_written) {
+    if (work_.tiers)
+      return check_pool(stage, device_.pages, cache_.quantized, pages_written + low_pages_written);
     return check_pool(stage, device_.pages, cache_.quantized, pages_written) &&
            check_pool(stage, device_.low_pages, cache_.low, low_pages_written);
   }
@@ -124,9 +144,20 @@ class case_run : case_checks {
     const std::vector<std::byte> pool = buffer.read<std::byte>();
     comparison pages;
     pages.compared = std::ssize(pool);
-    if (pool != expected.pool)
-      pages.mismatch = explain_pages(buffer.name(), expected, work_.kv_heads, pool);
+    if (pool != *expected.pool) {
+      pages.mismatch =
+          explain_pages(buffer.name(), owner_of_difference(expected, pool), work_.kv_heads, pool);
+    }
     return note(stage, pages, pages_written * expected.page_bytes);
+  }
+
+  // Of the tiers of a pool the one that has the first page that differs; the other lists it, too.
+  [[nodiscard]] const paged_cache& owner_of_difference(const paged_cache& expected,
+                                                       const std::vector<std::byte>& pool) const {
+    if (!work_.tiers) return expected;
+    const auto byte = std::ranges::mismatch(*expected.pool, pool).in1 - expected.pool->begin();
+    const auto id = static_cast<std::int32_t>(byte / expected.page_bytes);
+    return std::ranges::count(cache_.low.table, id) > 0 ? cache_.low : expected;
   }
 
   // Pages with one of count[head] tokens from first_token[head] on, of all heads.
@@ -160,6 +191,7 @@ class case_run : case_checks {
     if (!unchanged(stage, device_.page_table, table_axes, cache_.quantized.table) ||
         !unchanged(stage, device_.low_table, low_axes, cache_.low.table) ||
         !unchanged(stage, device_.num_quantized, head_axes(), cache_.quantized.num_tokens) ||
+        !unchanged(stage, device_.num_low, head_axes(), cache_.low.num_tokens) ||
         !unchanged(stage, device_.num_recent, head_axes(), cache_.num_recent) ||
         !unchanged(stage, device_.recent_k, recent_axes, cache_.recent_k) ||
         !unchanged(stage, device_.recent_v, recent_axes, cache_.recent_v) ||

@@ -117,8 +117,8 @@ int run_cases(const options& o) {
 int list(const std::string& what) {
   if (what == "variants") {
     for (const variant& v : variants())
-      fmt::print("{:<14} {:<7} {:<9} {}\n", v.id, v.scheme, spec::format_of(v.format).name,
-                 v.description);
+      fmt::print("{:<14} {:<7} {:<9} {}\n", v.id, v.scheme,
+                 v.tiers ? "k8v4+k4v2" : spec::format_of(v.format).name, v.description);
   } else if (what == "cases") {
     case_request all;
     all.suite = "nightly";
@@ -213,7 +213,7 @@ int run(int argc, char** argv) {
   options o;
   CLI::App* verify = app.add_subcommand(
       "verify",
-      "Check the kernels against the reference; no options: streams, listed tokens, score "
+      "Check the kernels against the reference; no options: streams, tiers, listed tokens, score "
       "updates, and every variant on the shipped trace");
   verify->add_option("--variant", o.cases.variant, "A variant's id, or all")->capture_default_str();
   verify

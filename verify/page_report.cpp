@@ -52,7 +52,7 @@ mismatch_report explain_pages(std::string_view name, const paged_cache& expected
   mismatch_report report;
   std::int64_t first = -1;
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] == expected.pool[i]) continue;
+    if (actual[i] == (*expected.pool)[i]) continue;
     if (first < 0) first = static_cast<std::int64_t>(i);
     ++report.count;
   }
@@ -61,7 +61,7 @@ mismatch_report explain_pages(std::string_view name, const paged_cache& expected
       std::find(expected.table.begin(), expected.table.end(), static_cast<std::int32_t>(id));
   report.first =
       fmt::format("{}[page={}, byte={}]: expected 0x{:02x}, got 0x{:02x}", name, id, byte,
-                  std::to_integer<int>(expected.pool[static_cast<std::size_t>(first)]),
+                  std::to_integer<int>((*expected.pool)[static_cast<std::size_t>(first)]),
                   std::to_integer<int>(actual[static_cast<std::size_t>(first)]));
   if (owner == expected.table.end()) {
     report.first += ", a page that no head owns";

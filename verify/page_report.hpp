@@ -11,7 +11,8 @@
 
 namespace kvproof::verify {
 
-// `actual` is the device's pool of that name, as long as expected.pool and different from it.
+// `actual` is the device's pool of that name, as long as expected.pool and different from it. With
+// tiers, `expected` is the one that has the first differing page, if any has.
 [[nodiscard]] mismatch_report explain_pages(std::string_view name, const paged_cache& expected,
                                             int kv_heads, std::span<const std::byte> actual);
 

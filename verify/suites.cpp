@@ -30,6 +30,8 @@ void add(std::vector<test_case>& to, std::vector<test_case> more) {
 
 std::vector<test_case> synthetic_cases(bool with_long) {
   std::vector<test_case> cases = short_cases();
+  add(cases, tier_cases());
+  add(cases, more_tier_cases());
   add(cases, stream_cases());
   add(cases, listed_cases());
   add(cases, score_update_cases());
@@ -141,9 +143,10 @@ selected_cases select_cases(const case_request& r,
     s.source = fmt::format("suite {}", r.suite);
   } else if (r.trace.empty()) {
     s.cases = stream_cases();
+    add(s.cases, tier_cases());
     add(s.cases, listed_cases());
     add(s.cases, score_update_cases());
-    s.source = "streams, listed tokens, score updates";
+    s.source = "streams, tiers, listed tokens, score updates";
   }
   if (r.suite != "smoke") add_trace(s, r, shipped_trace);
   if (from_file) keep_listed(s.cases, r.suite);
@@ -151,7 +154,8 @@ selected_cases select_cases(const case_request& r,
   const auto of_other_variant = [&](const test_case& c) {
     if (only == nullptr) return false;
     const variant* const of_trace = variant_of(c.id);
-    return of_trace != nullptr ? of_trace != only : c.format != only->format;
+    return of_trace != nullptr ? of_trace != only
+                               : c.format != only->format || c.tiers != only->tiers;
   };
   std::erase_if(s.cases, [&](const test_case& c) {
     return of_other_variant(c) || !matches_glob(c.id, r.filter);

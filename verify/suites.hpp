@@ -13,14 +13,15 @@
 namespace kvproof::verify {
 
 struct case_request {
-  // smoke: short, stream, listed and score update cases; ci: smoke and the trace; nightly: ci, long
-  // cases, listed ones in every regime, score updates of every kind and, unless told otherwise, all
-  // steps of the trace; FILE: a case glob a line, # begins a comment. Empty: stream, listed and
-  // score update cases and the trace, or the named trace alone.
+  // smoke: short, stream, tier, listed and score update cases; ci: smoke and the trace; nightly:
+  // ci, long cases, listed ones in every regime, score updates of every kind and, unless told
+  // otherwise, all steps of the trace; FILE: a case glob a line, # begins a comment. Empty: stream,
+  // listed, score update cases, a few of tiers, and the trace, or the named trace alone.
   std::string suite;
   std::string case_id;          // not empty: exactly this case of all there are
   std::string filter = "*";     // glob that ids must match
-  std::string variant = "all";  // only cases of this variant's format; trace cases: of it alone
+  std::string variant = "all";  // only cases of this variant's format or of tiers; trace cases: of
+                                // it alone
   std::filesystem::path trace;  // empty: the shipped one
   std::string steps;            // decode steps of trace cases: a number, "all", or empty: 64
 };

@@ -13,6 +13,15 @@ namespace kvproof::verify {
 //                                      many splits over few CTAs and over many
 [[nodiscard]] std::vector<test_case> short_cases();
 
+//   decode/tiers/dD_gG_...             high and low tier and recent part of such lengths in one
+//   pool
+//                                      and one page table; half of a low tier is demoted from
+//                                      drawn tokens of the high one, half (all beside an empty high
+//                                      tier) quantized
+// A few of them, and the others: every GQA ratio, every regime, many splits.
+[[nodiscard]] std::vector<test_case> tier_cases();
+[[nodiscard]] std::vector<test_case> more_tier_cases();
+
 //   stream/FORMAT/dD_gG_flushN         tokens arrive one by one in the fp16 recent part, which is
 //                                      quantized whole when it holds N of them: several flushes a
 //                                      head, into begun pages and into pages touched first, at
@@ -21,6 +30,7 @@ namespace kvproof::verify {
 
 //   long/FORMAT/dD_gG                  many splits, up to and beyond the change of split length
 //   long/FORMAT/d64_g1_splits34        33 splits and a recent part
+//   long/tiers/...                     the same of two tiers
 [[nodiscard]] std::vector<test_case> long_cases();
 
 }  // namespace kvproof::verify

@@ -21,6 +21,7 @@ struct test_case {
   std::optional<spec::format_id> format;  // empty: concerns no format
   std::function<case_data(std::uint64_t seed)> build;
   std::string rerun_options;  // what repro needs besides the seed: "--trace F.h5 --steps 32"
+  bool tiers = false;         // of two tiers; `format` is the high one
 };
 
 }  // namespace kvproof::verify

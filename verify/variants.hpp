@@ -22,6 +22,9 @@ struct variant {
   std::string_view scheme;  // "MiniKV", "DiffKV"
   spec::format_id format;
   cache_policy policy;  // order in a step: append, quantize or flush, attend
+  // k4v2 is a low tier below `format`: the first quarter of a prompt is in the high tier, the rest
+  // of it in the low one; later tokens are in the high tier.
+  bool tiers;
   std::string_view description;
 };
 

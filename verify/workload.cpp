@@ -16,6 +16,7 @@ workload workload_of_trace(const variant& v, const traces::attention_trace& trac
   const spec::kv_format& format = spec::format_of(v.format);
   workload w;
   w.format = v.format;
+  w.tiers = v.tiers;
   w.head_dim = model.head_dim;
   w.batch = 1;
   w.kv_heads = model.kv_heads;
@@ -34,7 +35,13 @@ workload workload_of_trace(const variant& v, const traces::attention_trace& trac
   std::int64_t recent = trace.prompt_length % format.token_granularity;
   event prompt;
   prompt.name = "prompt";
-  prompt.quantize = all_heads(trace.prompt_length - recent);
+  const std::int64_t quantized = trace.prompt_length - recent,
+                     high = v.tiers ? quantized / 4 : quantized;
+  prompt.quantize = all_heads(high);
+  if (v.tiers) {
+    prompt.quantize_low = all_heads(quantized - high);
+    prompt.low_first_row = high;
+  }
   prompt.append = all_heads(recent);
   w.events.push_back(std::move(prompt));
 

@@ -14,7 +14,7 @@ namespace kvproof::verify {
 
 using half_bits = std::uint16_t;
 
-// Tokens of the k8v4 cache that are written to a k4v2 cache beside it.
+// Tokens of the k8v4 cache that are written to a k4v2 cache beside it, with tiers to the low tier.
 struct demotion {
   std::vector<std::int32_t> tokens;      // [batch][kv_heads][list_capacity], -1 behind the end
   std::vector<std::int32_t> num_tokens;  // [batch][kv_heads]
@@ -24,8 +24,8 @@ struct demotion {
 };
 
 // One event of all (sequence, KV head) caches at once. In this order: tokens are appended to the
-// recent part, tokens are quantized from the source rows or from the recent part, quantized tokens
-// are demoted, attention is computed.
+// recent part, tokens are quantized from the source rows or from the recent part, source rows are
+// quantized to the low tier, quantized tokens are demoted, attention is computed.
 struct event {
   std::string name;                    // "prompt", "step 12"
   std::vector<std::int32_t> append;    // [batch][kv_heads] rows that join the recent part
@@ -38,11 +38,18 @@ struct event {
   // Not empty: [batch][kv_heads][list_capacity] source rows to quantize, as many as `quantize`
   // says, -1 behind them. They may have been used before, and are not used up.
   std::vector<std::int32_t> gather = {};
+  // With tiers, or empty: [batch][kv_heads] source rows that become tokens of the low tier, from
+  // the same row low_first_row on in all heads. Later events take rows behind them.
+  std::vector<std::int32_t> quantize_low = {};
+  std::int64_t low_first_row = 0;
   demotion demote = {};
 };
 
 struct workload {
   spec::format_id format{};
+  // Caches of two tiers: `format` is k8v4, and attention takes the k4v2 tokens too. Both tiers
+  // share a pool and a page table, the low one from the end of a row.
+  bool tiers = false;
   int head_dim = 0;
   int batch = 0;
   int kv_heads = 0;

@@ -34,12 +34,16 @@ BOOST_AUTO_TEST_CASE(names_are_unique_and_the_matrix_is_whole) {
   const std::set<std::string> names = names_of(cases);
   BOOST_TEST(names.size() == cases.size());
   // (decode with and without scores, quantize, gather) x 3 formats, demote, score update; 4 models
-  // x 3 x 3. Decode with significance: 2 formats.
-  BOOST_TEST(cases.size() == (4 * 3 + 2) * 36 + 6 + 72);
+  // x 3 x 3. Decode of tiers: without scores. Decode with significance: 2 formats and tiers. Mixed
+  // lengths: 3 formats and tiers, ragged and equal.
+  BOOST_TEST(cases.size() == (4 * 3 + 2 + 1 + 3) * 36 + 4 * 2);
   for (const char* name :
        {"decode/k4v2/llama3-8b/batch:64/tokens:16384",
         "decode/int2_g16/smollm2-135m/batch:1/tokens:4096/scores",
         "decode/k4v2/llama3-8b/ragged/batch:64", "decode/k8v4/llama3-8b/equal/batch:64",
+        "decode/tiers/llama3-8b/batch:64/tokens:16384",
+        "decode/tiers/smollm2-135m/batch:8/tokens:65536/significance",
+        "decode/tiers/llama3-8b/ragged/batch:64", "decode/tiers/llama3-8b/equal/batch:64",
         "quantize_pack/int2_g16/qwen2.5-7b/batch:8/tokens:65536",
         "gather_quantize/k8v4/llama2-7b/batch:64/tokens:4096",
         "demote/k8v4_k4v2/llama3-8b/batch:8/tokens:16384"}) {
@@ -104,6 +108,32 @@ BOOST_AUTO_TEST_CASE(costs_count_each_byte_once) {
   c.op = operation::demote;
   c.format = spec::format_id::k8v4;
   BOOST_TEST(costs_of(c, l2_bytes).moved_bytes == 3 * 2048 * (104 + 4 + 56));
+}
+
+// The last 64 tokens in fp16, a quarter of the others (whole tiles) in K8V4, the rest in K4V2.
+BOOST_AUTO_TEST_CASE(costs_of_tiers) {
+  bench_case c = decode_case(spec::format_id::k8v4, models[0], 64, 16384, false);
+  c.tiers = true;
+  const cache_parts parts = parts_of(c, 16384);
+  BOOST_TEST(parts.quantized == 4080);
+  BOOST_TEST(parts.low == 12240);
+  BOOST_TEST(parts.recent == 64);
+  BOOST_TEST(pages_of(c, parts) == 128 + 192);  // of 32 and of 64 tokens, the last ones begun
+  // 200 bytes a token in the high tier, 104 in the low one, K and V of 128 halves in the recent
+  // part.
+  const std::int64_t cache = std::int64_t{64} * 8 * (4080 * 200 + 12240 * 104 + 64 * 512);
+  const std::int64_t rows = std::int64_t{64} * 32 * (128 * 2 + 128 * 4 + 8);
+  BOOST_TEST(costs_of(c, l2_bytes).moved_bytes == cache + rows);
+  BOOST_TEST(costs_of(c, l2_bytes).tokens == 64 * 16384);
+  // The running sum of a token and KV head is read and written.
+  c.significance = true;
+  BOOST_TEST(costs_of(c, l2_bytes).moved_bytes == cache + rows + std::int64_t{64} * 8 * 16384 * 8);
+  // Parts hold all tokens, whatever their number.
+  for (const std::int64_t tokens : {0, 16, 64, 80, 144, 304, 16384}) {
+    const cache_parts p = parts_of(c, tokens);
+    BOOST_TEST(p.quantized + p.low + p.recent == tokens);
+    BOOST_TEST((p.quantized >= 0 && p.low >= 0 && p.quantized % 16 == 0), tokens);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(copies_exceed_the_cache) {

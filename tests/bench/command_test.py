@@ -35,7 +35,7 @@ class command_test(unittest.TestCase):
         found = run("--benchmark_list_tests", env={**os.environ, "LD_PRELOAD": "", "KVPROOF_REQUIRE_GPU": "1"})
         self.assertEqual(found.returncode, 0, found.stderr)
         names = found.stdout.split()
-        self.assertEqual(len(names), 582)
+        self.assertEqual(len(names), 656)
         self.assertEqual(len(set(names)), len(names))
         self.assertIn("decode/k4v2/llama3-8b/batch:64/tokens:16384", names)
 
@@ -46,7 +46,7 @@ class command_test(unittest.TestCase):
             return found.stdout.split()
         self.assertEqual(listed("^decode/k4v2/llama3-8b/batch:1/tokens:4096$"),
                          ["decode/k4v2/llama3-8b/batch:1/tokens:4096"])
-        self.assertEqual(len(listed("ragged|equal")), 6)
+        self.assertEqual(len(listed("ragged|equal")), 8)
         self.assertEqual(len(listed("-decode/")), 8 * 36)
         self.assertEqual(len(listed("demote/.*batch:(1|8)/")), 4 * 2 * 3)
 
@@ -58,7 +58,7 @@ class command_test(unittest.TestCase):
         self.assertIn("mean nothing", context["times"])
         self.assertRegex(context["commit"], "^([0-9a-f]{12}|unknown)$")
         hashes = [value for key, value in context.items() if key.startswith("ptx_sha256/")]
-        self.assertEqual(len(hashes), 12)
+        self.assertEqual(len(hashes), 14)
         for value in hashes:
             self.assertRegex(value, "^[0-9a-f]{64}$")
         listed = run("--device", "emulator", "--benchmark_list_tests").stdout.split()

@@ -181,6 +181,36 @@ def zero_points_subtracted(k):
         lambda o: f"neg.f32 %mutant, {o[3]};\n\tfma.rn.f32 {o[0]}, {o[1]}, {o[2]}, %mutant;")
 
 
+def centring(k):
+    """The subtraction of sb, 1.5 times the sum of what the rounded products stand for, from the keys' zero term."""
+    return k.op(r"sub\.rn\.f32").reading(k.op(r"fma\.rn\.f32").reading(k.op(r"mov\.f32").text("0f3FC00000")))
+
+
+@mutant(DECODE, on=[int2(64, 3), int2(128, 8)], case="boundaries", expect=failed("out"))
+def keys_not_centred(k):
+    """sb is left out of the keys' zero term: every code counts as 1.5 more."""
+    centring(k).rewrite(lambda o: f"mov.f32 {o[0]}, {o[1]};")
+
+
+@mutant(DECODE, on=[int2(64, 5), int2(128, 4)], case="boundaries", expect=failed("out"))
+def key_scales_weigh_1(k):
+    """zs is added once, not 1.5 times."""
+    k.op(r"mov\.f32").text("0f3FC00000").read_by(k.op(r"fma\.rn\.f32")).edit("0f3FC00000", "0f3F800000")
+
+
+@mutant(DECODE, on=[int2(64, 7), int2(128, 4)], case="boundaries", expect=failed("out"))
+def centre_in_another_unit(k):
+    """Half of the channel groups enter sb at twice their size."""
+    k.op(r"mov\.[bu]32").text(r", 1040203264$").edit("1040203264", "1107313152")  # 1.5 -> 3, twice
+
+
+@mutant(DECODE, on=[k8v4(64, 3), k8v4(128, 4)], case="boundaries", expect=failed("out"))
+def pages_by_their_content(k):
+    """Pages of K8V4 stand as far apart as their content is long."""
+    k.op(r"mul\.wide\.s32").text(r", (3584|6656)$").edit(
+        r", (3584|6656);", lambda m: {"3584": ", 3328;", "6656": ", 6400;"}[m[1]])
+
+
 @mutant(DECODE, on=[k8v4(128, 2)], case="boundaries_noscores", expect=failed("out"))
 def recent_keys_used_as_values(k):
     """The recent part's values are read from the buffer of its keys."""

@@ -13,12 +13,13 @@ ALL = []  # in the order of definition
 
 @dataclass(frozen=True)
 class Target:
-    """One kernel; ratio is 0 for quantize, format empty and head_dim 0 for score_update."""
+    """One kernel; ratio is 0 for quantize, format empty and head_dim 0 for score_update, "tiers" for decode_tiers."""
     format: str
     head_dim: int
     ratio: int
 
     def entry(self, role):
+        role = role.removesuffix("_tiers")
         if not self.format:
             return f"{role}_g{self.ratio}_kernel"
         suffix = f"_g{self.ratio}" if self.ratio else ""
@@ -28,6 +29,7 @@ class Target:
         """Full id of a case of a suite; one with a '/' is complete already."""
         if "/" in rest:
             return rest
+        role = role.removesuffix("_tiers")
         if not self.format:
             return f"{role}/g{self.ratio}_{rest}"
         suffix = f"_g{self.ratio}" if self.ratio else ""
@@ -44,6 +46,10 @@ def k4v2(head_dim, ratio=0):
 
 def int2(head_dim, ratio=0):
     return Target("int2_g16", head_dim, ratio)
+
+
+def tiers(head_dim, ratio):
+    return Target("tiers", head_dim, ratio)
 
 
 def any_format(ratio):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs the mutants of one role through `kvproof verify --kernel` and checks that each gets its verdict.
 
-    run_mutants.py decode|quantize|gather_quantize|demote|score_update --kvproof build/default/bin/kvproof
-                   --ptx build/default/gpu/kernels [--only NAME] [--keep FOLDER] [--jobs N]
+    run_mutants.py decode|decode_tiers|quantize|gather_quantize|demote|score_update
+                   --kvproof build/default/bin/kvproof --ptx build/default/gpu/kernels
+                   [--only NAME] [--keep FOLDER] [--jobs N]
 
 Before the mutants, every kernel and case they use runs with the unmutated PTX on the same path and must pass.
 Exit code 0: every mutant got the expected verdict. 1: one did not, an anchor is lost, or a control failed. 2: usage.
@@ -23,8 +24,9 @@ import mutant as definitions  # noqa: E402
 import ptx  # noqa: E402
 
 TIMEOUT_S = 120
-PARAMS = {"decode": "decode_params", "quantize": "quantize_params", "gather_quantize": "quantize_params",
-          "demote": "demote_params", "score_update": "score_update_params"}  # the parameter struct of a role's kernels
+PARAMS = {"decode": "decode_params", "decode_tiers": "decode_params", "quantize": "quantize_params",
+          "gather_quantize": "quantize_params", "demote": "demote_params",
+          "score_update": "score_update_params"}  # the parameter struct of a role's kernels
 
 
 class Modules:

@@ -162,9 +162,9 @@ class command_test(unittest.TestCase):
         result = self.verify("--trace", "empty.h5", "--steps", "all", "--jsonl", "v.jsonl")
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         _, cases, total = self.read_jsonl("v.jsonl")
-        self.assertEqual((total["vacuous"], total["cases"], total["outputs"]), (3, 3, 0))
+        self.assertEqual((total["vacuous"], total["cases"], total["outputs"]), (4, 4, 0))
         self.assert_reruns_repeat(cases[:1])
-        self.assertIn("0 passed, 0 failed, 3 vacuous", result.stdout)
+        self.assertIn("0 passed, 0 failed, 4 vacuous", result.stdout)
 
     def test_all_steps_are_those_of_the_trace(self):
         run("trace", "synth", "--model", "smollm2-135m", "--tokens", "20+7", "--layers", 1, "--out",

@@ -37,6 +37,10 @@ workload ragged_case(std::string_view format) {
   return build(short_cases(), fmt::format("decode/{}/d64_g3_sharp", format));
 }
 
+// 200, 16 and 77 tokens in the high tier, 90, 150 and 33 in the low one and 40, 0 and 5 recent
+// ones.
+workload tiers_case() { return build(more_tier_cases(), "decode/tiers/d64_g3_sharp"); }
+
 // Lists of random rows, or of random tokens that are appended and then put in the places of others.
 workload listed_case(std::string_view kernel, std::string_view format) {
   return build(listed_cases(), fmt::format("{}/{}/d64_random", kernel, format));
@@ -229,6 +233,59 @@ BOOST_AUTO_TEST_CASE(a_flipped_bit_after_a_listed_stage_fails_at_its_coordinates
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_flipped_bit_of_two_tiers_fails_at_its_coordinates) {
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const workload w = tiers_case();
+  std::vector<std::string> stages;
+  const case_result sound = run_case(
+      "sound", *dev, w, [&](std::string_view stage, device_state&) { stages.emplace_back(stage); });
+  BOOST_TEST(name_of(sound.result) == name_of(verdict::passed), sound.detail);
+  const std::vector<std::string> expected_stages = {"decode/quantize", "decode/quantize_low",
+                                                    "decode/demote", "decode/decode"};
+  BOOST_TEST(stages == expected_stages, boost::test_tools::per_element());
+  const std::vector<std::string> entries = {"quantize_k8v4_d64_kernel", "quantize_k4v2_d64_kernel",
+                                            "demote_k8v4_d64_kernel", "decode_tiers_d64_g3_kernel"};
+  BOOST_TEST(sound.entries == entries, boost::test_tools::per_element());
+  for (const double where : {0.0, 0.3, 0.7, 1.0}) {
+    for (const std::string& stage : expected_stages) {
+      for (const char* name : {"pages", "page_table", "low_table", "num_quantized", "num_low"})
+        check_flip(w, *dev, stage, name, where, 4);
+    }
+    for (const char* name : {"out", "state", "scores", "num_recent", "q", "workspace"})
+      check_flip(w, *dev, "decode/decode", name, where, 2);
+  }
+}
+
+// Which tier a page of the pool belongs to is said.
+BOOST_AUTO_TEST_CASE(kernels_of_either_tier_that_write_nothing_fail) {
+  const workload w = tiers_case();
+  const std::array<std::pair<const char*, const char*>, 4> skipped = {
+      {{"decode/quantize: pages[page=", " of the head"},
+       {"decode/quantize_low: pages[page=", " of the head"},
+       {"decode/demote: pages[page=", " of the head"},
+       {"decode/decode: out[sequence=0, q_head=0, channel=0]", "never written"}}};
+  for (std::size_t launch = 0; launch < skipped.size(); ++launch) {
+    forgetful_device dev(static_cast<int>(launch));
+    const case_result r = run_case("lazy", dev, w);
+    BOOST_TEST(name_of(r.result) == name_of(verdict::failed));
+    BOOST_TEST(r.detail.starts_with(skipped[launch].first), r.detail);
+    BOOST_TEST(r.detail.find(skipped[launch].second) != std::string::npos, r.detail);
+  }
+  // The first byte of a low page holds key codes of channels 0 and 32, of K8V4 one code.
+  const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
+  const case_result r = run_case("flip", *dev, w, [&](std::string_view stage, device_state& d) {
+    if (stage != "decode/decode") return;
+    const auto id = d.low_table.read<std::int32_t>().front();
+    std::vector<std::byte> bytes = d.pages.read<std::byte>();
+    const std::int64_t page = spec::page_size_bytes(spec::format_of(w.format), w.head_dim);
+    bytes[static_cast<std::size_t>(id * page)] ^= std::byte{0x10};
+    d.pages.write(bytes);
+  });
+  BOOST_TEST(
+      r.detail.find("page 0 of the head); key code[token=0, channel=32]") != std::string::npos,
+      r.detail);
+}
+
 BOOST_AUTO_TEST_CASE(first_and_last_elements_are_compared_too) {
   const std::unique_ptr<gpu::device> dev = gpu::open_emulator();
   const workload w = ragged_case("k4v2");
@@ -382,7 +439,7 @@ BOOST_AUTO_TEST_CASE(an_overwritten_canary_of_any_buffer_is_named) {
     if (stage != "decode/decode") return;
     for (const fenced_buffer* b : d.buffers()) names.push_back(b->name());
   }));
-  BOOST_TEST_REQUIRE(names.size() == 18u);
+  BOOST_TEST_REQUIRE(names.size() == 19u);
   for (const std::string& name : names) {
     for (const bool behind : {false, true}) {
       std::int64_t at = 0;

@@ -88,6 +88,10 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
   for (int g = 1; g <= spec::max_gqa_ratio; ++g)
     BOOST_TEST(none.contains("score_update/g" + std::to_string(g) + "_mixed"));
   BOOST_TEST(none.contains("minikv-2bit/smollm2-135m-instruct/layer00"));
+  BOOST_TEST(none.contains("diffkv-tiers/smollm2-135m-instruct/layer29"));
+  BOOST_TEST(none.contains("decode/tiers/d128_g4_boundaries"));
+  BOOST_TEST(!none.contains("decode/tiers/d128_g5_boundaries"));
+  BOOST_TEST(smoke.contains("decode/tiers/d64_g3_nonfinite"));
   BOOST_TEST(none.size() < ci.size());
   BOOST_TEST(std::ranges::includes(ci, smoke));
   BOOST_TEST(std::ranges::includes(ci, none));
@@ -95,6 +99,7 @@ BOOST_AUTO_TEST_CASE(suites_contain_one_another) {
   BOOST_TEST(smoke.size() < ci.size());
   BOOST_TEST(ci.size() < nightly.size());
   BOOST_TEST(nightly.contains("long/k8v4/d128_g8"));
+  BOOST_TEST(nightly.contains("long/tiers/d64_g1_splits34"));
   BOOST_TEST(nightly.contains("gather_quantize/int2_g16/d64_random_nonfinite"));
   BOOST_TEST(nightly.contains("demote/k8v4/d128_random_nonfinite"));
   BOOST_TEST(nightly.contains("score_update/g7_nan_state"));
@@ -105,7 +110,8 @@ BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
       ids_of_file("# two of them\n\ndecode/k4v2/d64_g1_boundaries  # one\n  */layer09\r\n");
   const std::set<std::string> expected = {
       "decode/k4v2/d64_g1_boundaries", "minikv-2bit/smollm2-135m-instruct/layer09",
-      "diffkv-k8v4/smollm2-135m-instruct/layer09", "diffkv-k4v2/smollm2-135m-instruct/layer09"};
+      "diffkv-k8v4/smollm2-135m-instruct/layer09", "diffkv-k4v2/smollm2-135m-instruct/layer09",
+      "diffkv-tiers/smollm2-135m-instruct/layer09"};
   BOOST_TEST(ids == expected, boost::test_tools::per_element());
   const auto names_line_2 = [](const spec::usage_error& e) {
     return std::string(e.what()).find(":2: no case matches 'nosuch/*'") != std::string::npos;
@@ -118,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_file_of_globs_is_a_suite) {
 BOOST_AUTO_TEST_CASE(a_synthetic_case_opens_no_trace) {
   for (const char* id :
        {"decode/k8v4/d64_g3_sharp", "stream/k8v4/d128_g4_flush1", "long/int2_g16/d64_g1",
-        "demote/k8v4/d64_random_tiny", "score_update/g8_full"}) {
+        "decode/tiers/d64_g2_folded", "demote/k8v4/d64_random_tiny", "score_update/g8_full"}) {
     case_request r;
     r.case_id = id;
     const selected_cases s = select_cases(r, no_trace);
@@ -138,7 +144,7 @@ BOOST_AUTO_TEST_CASE(trace_cases_say_what_repro_needs) {
   r.trace = shipped();
   r.steps = "all";
   const selected_cases s = select_cases(r, no_trace);
-  BOOST_TEST(s.cases.size() == 12u);  // 3 variants, 4 layers, and no streams
+  BOOST_TEST(s.cases.size() == 16u);  // 4 variants, 4 layers, and no streams
   BOOST_TEST(s.cases[0].rerun_options ==
              " --trace traces/data/smollm2-135m-instruct.h5 --steps all");
   BOOST_TEST(std::get<workload>(s.cases[0].build(1)).events.size() == 1u + 128u);
@@ -158,6 +164,14 @@ BOOST_AUTO_TEST_CASE(variant_and_filter_narrow) {
   for (const std::string& id : ids_of(r)) {
     BOOST_TEST((id.starts_with("minikv-2bit/") || id.find("/int2_g16/") != std::string::npos), id);
   }
+  r.variant = "diffkv-tiers";
+  for (const std::string& id : ids_of(r)) {
+    BOOST_TEST((id.starts_with("diffkv-tiers/") || id.starts_with("decode/tiers/")), id);
+  }
+  r.variant = "diffkv-k8v4";
+  for (const std::string& id : ids_of(r)) {
+    BOOST_TEST((id.starts_with("diffkv-k8v4/") || id.find("/k8v4/") != std::string::npos), id);
+  }
   r.filter = "nosuch";
   BOOST_CHECK_THROW(ids_of(r), spec::usage_error);
   r.variant = "nosuch";
@@ -170,6 +184,7 @@ BOOST_AUTO_TEST_CASE(streams_flush_often_into_begun_and_new_pages) {
     const auto w = std::get<workload>(c.build(1));
     covered.emplace(w.format, w.head_dim);
     const auto heads = static_cast<std::size_t>(w.heads());
+    const std::int64_t page = spec::format_of(w.format).tokens_per_page;
     std::vector<int> flushes(heads), new_pages(heads), begun_pages(heads);
     std::vector<std::int64_t> tokens(heads);
     std::set<std::string> steps_of_flush;
@@ -180,8 +195,8 @@ BOOST_AUTO_TEST_CASE(streams_flush_often_into_begun_and_new_pages) {
         if (!e.from_recent || e.quantize[h] == 0) continue;
         ++flushes[h];
         steps_of_flush.insert(e.name);
-        if (first % 64 != 0) ++begun_pages[h];
-        if (first % 64 == 0 || first / 64 != (tokens[h] - 1) / 64) ++new_pages[h];
+        if (first % page != 0) ++begun_pages[h];
+        if (first % page == 0 || first / page != (tokens[h] - 1) / page) ++new_pages[h];
       }
       BOOST_TEST(e.attend == (e.name != "prompt"));
     }
@@ -197,10 +212,10 @@ BOOST_AUTO_TEST_CASE(streams_flush_often_into_begun_and_new_pages) {
 
 // Where the ranges of tokens that a case writes begin and end.
 struct written_ranges {
+  std::int64_t page;  // its tokens
   bool new_page = false, begun_page = false, across_pages = false, partly_new_page = false,
        nothing = false;
   void add(std::int64_t first, std::int64_t n) {
-    const std::int64_t page = spec::tokens_per_page;
     nothing = nothing || n == 0;
     if (n == 0) return;
     new_page = new_page || first % page == 0;
@@ -222,7 +237,7 @@ BOOST_AUTO_TEST_CASE(gathered_lists_reach_what_they_are_for) {
     const auto w = std::get<workload>(c.build(1));
     covered.emplace(w.format, w.head_dim);
     const auto heads = static_cast<std::size_t>(w.heads());
-    written_ranges ranges;
+    written_ranges ranges{spec::format_of(w.format).tokens_per_page};
     std::vector<std::int64_t> tokens(heads);
     bool from_another_row = false, repeats = false;
     for (const event& e : w.events) {
@@ -254,7 +269,8 @@ BOOST_AUTO_TEST_CASE(demoted_lists_reach_what_they_are_for) {
     ++cases;
     const auto w = std::get<workload>(c.build(1));
     const auto heads = static_cast<std::size_t>(w.heads());
-    written_ranges ranges;
+    const std::int32_t page = spec::format_of(spec::format_id::k4v2).tokens_per_page;
+    written_ranges ranges{page};
     std::vector<std::int32_t> tokens(heads);
     bool slot_0_replaced = false, replaced_inside = false;
     for (const event& e : w.events) {
@@ -268,10 +284,9 @@ BOOST_AUTO_TEST_CASE(demoted_lists_reach_what_they_are_for) {
         const std::int32_t first = e.demote.replace_from[h];
         BOOST_TEST(first + n <= tokens[h], c.id);
         // Then another token of the page shows whether the page was cleared.
-        const std::int32_t last_page = (first + n - 1) / spec::tokens_per_page;
-        slot_0_replaced = slot_0_replaced ||
-                          (first / spec::tokens_per_page != last_page && first + n < tokens[h]);
-        replaced_inside = replaced_inside || (n > 0 && first % spec::tokens_per_page != 0);
+        const std::int32_t last_page = (first + n - 1) / page;
+        slot_0_replaced = slot_0_replaced || (first / page != last_page && first + n < tokens[h]);
+        replaced_inside = replaced_inside || (n > 0 && first % page != 0);
       }
     }
     BOOST_TEST(ranges.all(), c.id);
@@ -279,6 +294,54 @@ BOOST_AUTO_TEST_CASE(demoted_lists_reach_what_they_are_for) {
     BOOST_TEST(replaced_inside, c.id);
   }
   BOOST_TEST(cases == 6);
+}
+
+BOOST_AUTO_TEST_CASE(tiers_reach_what_they_are_for) {
+  std::vector<test_case> cases = tier_cases();
+  const std::size_t by_default = cases.size();
+  for (test_case& c : more_tier_cases()) cases.push_back(std::move(c));
+  std::set<std::string> shapes;  // "decode/tiers/d64_g3"
+  for (const test_case& c : cases) {
+    shapes.insert(c.id.substr(0, c.id.find('_', c.id.find("_g") + 1)));
+    // Others have lengths that cases of one format or of head_dim 64 have, and take seconds to
+    // draw.
+    const bool many_splits =
+        c.id.ends_with("folded") || c.id.ends_with("whole_heads") || c.id.ends_with("balanced");
+    if (many_splits || c.id.find("/d128_") != std::string::npos) continue;
+    const auto w = std::get<workload>(c.build(1));
+    BOOST_TEST_REQUIRE(w.events.size() == 1u);
+    BOOST_TEST((c.tiers && w.tiers && w.events[0].attend), c.id);
+    const event& e = w.events[0];
+    bool only_high = false, only_low = false, both = false, with_recent = false, demoted = false,
+         quantized_low = false, part_of_a_block = false;
+    std::set<std::int64_t> high_lengths, low_lengths;
+    for (std::size_t h = 0; h < e.quantize.size(); ++h) {
+      const std::int64_t high = e.quantize[h], low = e.quantize_low[h] + e.demote.num_tokens[h];
+      high_lengths.insert(high);
+      low_lengths.insert(low);
+      only_high = only_high || (high > 0 && low == 0);
+      only_low = only_low || (high == 0 && low > 0);
+      both = both || (high > 0 && low > 0);
+      with_recent = with_recent || (e.append[h] > 0 && high > 0 && low > 0);
+      demoted = demoted || e.demote.num_tokens[h] > 0;
+      quantized_low = quantized_low || e.quantize_low[h] > 0;
+      part_of_a_block = part_of_a_block || (high % 64 > 0 && high % 64 <= 32);
+      BOOST_TEST(e.low_first_row + e.quantize_low[h] <= w.source_tokens, c.id);
+      for (std::int32_t n = 0; n < w.list_capacity; ++n) {
+        const std::int32_t token = e.demote.tokens[h * static_cast<std::size_t>(w.list_capacity) +
+                                                   static_cast<std::size_t>(n)];
+        BOOST_TEST((n < e.demote.num_tokens[h] ? token >= 0 && token < high : token == -1), c.id);
+      }
+    }
+    BOOST_TEST((both && demoted && quantized_low && part_of_a_block), c.id);
+    BOOST_TEST((with_recent || c.id.ends_with("nonfinite")), c.id);
+    if (c.id.find("boundaries") == std::string::npos) continue;
+    BOOST_TEST((only_high && only_low), c.id);
+    for (const std::int64_t n : {0, 1, 31, 32, 33, 63, 64, 65, 1025})
+      BOOST_TEST((high_lengths.contains(n) && low_lengths.contains(n)), c.id << ": " << n);
+  }
+  BOOST_TEST(by_default >= 4u);
+  BOOST_TEST(shapes.size() == 2u * spec::max_gqa_ratio);
 }
 
 // What the tokens, states and rows of a score update case are.

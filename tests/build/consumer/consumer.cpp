@@ -42,8 +42,9 @@ double error_of_reference(const traces::attention_trace& trace) {
 
   const spec::kv_format& format = spec::format_of(spec::format_id::k8v4);
   const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
-  std::vector<std::vector<std::byte>> pool(static_cast<std::size_t>(spec::pages_for_tokens(tokens)),
-                                           std::vector<std::byte>(page_bytes));
+  std::vector<std::vector<std::byte>> pool(
+      static_cast<std::size_t>(spec::pages_for_tokens(format, tokens)),
+      std::vector<std::byte>(page_bytes));
   const std::vector<std::span<std::byte>> writable(pool.begin(), pool.end());
   const std::vector<std::span<const std::byte>> pages(pool.begin(), pool.end());
   reference::append_tokens(format, head_dim, k, v, 0, writable);

@@ -29,9 +29,13 @@ constexpr int largest_ratio = 7;
 
 struct head_length {
   std::int64_t quantized, recent;
+  std::int64_t low = 0;
 };
-// The heads whose results are compared: three splits and a recent part; less than one split.
+
+// The heads whose results are compared: three splits and a recent part; less than one split. And
+// the same with two tiers, each in three splits or less than one.
 constexpr std::array<head_length, 2> subject_lengths = {{{2080, 37}, {80, 5}}};
+constexpr std::array<head_length, 2> subject_tiers = {{{2080, 37, 2070}, {40, 5, 70}}};
 
 // What the subjects are launched with.
 struct neighbourhood {
@@ -41,6 +45,14 @@ struct neighbourhood {
   std::uint64_t seed;                 // of the others' values
   bool spoilt;                        // NaN and infinities among them
   int recent_capacity;                // tokens
+
+  // The same with another tier: a head's low part is as long as the next head's first one.
+  [[nodiscard]] neighbourhood with_tiers() const {
+    neighbourhood n = *this;
+    for (std::size_t i = 0; i < others.size(); ++i)
+      n.others[i].low = others[(i + 1) % others.size()].quantized;
+    return n;
+  }
 };
 
 // Between heads that are longer and shorter, or have nothing.
@@ -65,14 +77,14 @@ const neighbourhood other_neighbours{
 head_fixture drawn_head(spec::format_id format, int head_dim, head_length n, std::uint64_t seed,
                         bool spoilt) {
   seeded_values random(seed);
-  const std::int64_t size = (n.quantized + n.recent) * head_dim;
+  const std::int64_t size = (n.quantized + n.low + n.recent) * head_dim;
   std::vector<half_bits> q = random.normal_halves(std::int64_t{largest_ratio} * head_dim);
   std::vector<half_bits> k = random.normal_halves(size), v = random.normal_halves(size);
   if (spoilt) {
     for (std::size_t i = 5; i < k.size(); i += 331) k[i] = i % 2 == 0 ? half_nan : 0x7c00;
     for (std::size_t i = 9; i < v.size(); i += 173) v[i] = 0xfc00;
   }
-  return {{format, head_dim, largest_ratio, n.quantized, n.recent},
+  return {{format, head_dim, largest_ratio, n.quantized, n.recent, n.low},
           std::move(q),
           std::move(k),
           std::move(v)};
@@ -84,6 +96,7 @@ struct arrangement {
   int batch, kv_heads, recent_capacity;
   std::vector<const head_fixture*> heads;
   std::uint64_t page_seed;  // 0: pages in order; else scattered over a pool three times as large
+  bool tiers;
 };
 
 decode_heads arrange(const arrangement& a, int ratio) {
@@ -99,11 +112,13 @@ decode_heads arrange(const arrangement& a, int ratio) {
   std::size_t pages = 0;
   h.max_pages = 1;
   for (const head_fixture* f : a.heads) {
-    pages += f->pool.bytes.size();
-    h.max_pages = std::max(h.max_pages, std::ssize(f->pool.bytes));
+    const std::size_t of_head = f->pool.bytes.size() + f->low_pool.bytes.size();
+    pages += of_head;
+    h.max_pages = std::max(h.max_pages, static_cast<std::int64_t>(of_head));
     h.max_quantized = std::max(h.max_quantized, f->shape.num_quantized);
+    h.max_low = std::max(h.max_low, f->shape.num_low);
   }
-  h.score_capacity = h.max_quantized + a.recent_capacity;
+  h.score_capacity = h.max_quantized + h.max_low + a.recent_capacity;
 
   std::vector<std::int32_t> ids(a.page_seed == 0 ? pages : 3 * pages);
   std::iota(ids.begin(), ids.end(), 0);
@@ -127,16 +142,20 @@ decode_heads arrange(const arrangement& a, int ratio) {
     h.q.insert(h.q.end(), f.q.begin(), f.q.begin() + std::ptrdiff_t{ratio} * h.head_dim);
     h.num_quantized.push_back(static_cast<std::int32_t>(f.shape.num_quantized));
     h.num_recent.push_back(static_cast<std::int32_t>(f.shape.num_recent));
+    if (a.tiers) h.num_low.push_back(static_cast<std::int32_t>(f.shape.num_low));
     const reference::decode_input input = f.input();
     std::ranges::copy(input.recent_k, h.recent_k.begin() + std::ptrdiff_t(i * recent_row));
     std::ranges::copy(input.recent_v, h.recent_v.begin() + std::ptrdiff_t(i * recent_row));
-    for (std::size_t page = 0; page < f.pool.bytes.size(); ++page) {
+    const auto place = [&](std::size_t entry, const std::vector<std::byte>& page) {
       const std::int32_t id = ids[next_page++];
-      h.table[i * static_cast<std::size_t>(h.max_pages) + page] = id;
+      h.table[entry] = id;
       std::ranges::copy(
-          f.pool.bytes[page],
-          h.pages.begin() + std::ptrdiff_t(static_cast<std::size_t>(id) * page_bytes));
-    }
+          page, h.pages.begin() + std::ptrdiff_t(static_cast<std::size_t>(id) * page_bytes));
+    };
+    const auto row_pages = static_cast<std::size_t>(h.max_pages);
+    std::size_t front = i * row_pages, back = front + row_pages;
+    for (const std::vector<std::byte>& page : f.pool.bytes) place(front++, page);
+    for (const std::vector<std::byte>& page : f.low_pool.bytes) place(--back, page);
   }
   return h;
 }
@@ -148,7 +167,8 @@ decode_results results_of_head(const decode_results& all, const decode_heads& h,
     return std::vector<std::uint32_t>(from, from + std::ptrdiff_t(count));
   };
   const auto ratio = static_cast<std::size_t>(h.ratio);
-  const auto tokens = static_cast<std::size_t>(h.num_quantized[head] + h.num_recent[head]);
+  const auto tokens = static_cast<std::size_t>(h.num_quantized[head] + h.num_recent[head] +
+                                               (h.num_low.empty() ? 0 : h.num_low[head]));
   return {row(all.out, ratio * static_cast<std::size_t>(h.head_dim)), row(all.state, ratio * 2),
           row(all.scores, ratio * tokens)};
 }
@@ -166,13 +186,16 @@ bool is_written_number(std::uint32_t x) {
 
 class independence {
  public:
-  independence(spec::format_id format, int head_dim) : dev_(open_test_device()) {
-    for (std::size_t s = 0; s < subject_lengths.size(); ++s)
-      subjects_.push_back(drawn_head(format, head_dim, subject_lengths[s], 1 + s, false));
-    for (const neighbourhood* n : {&first_neighbours, &other_neighbours}) {
+  independence(spec::format_id format, int head_dim, bool tiers = false)
+      : dev_(open_test_device()), tiers_(tiers) {
+    const auto& lengths = tiers ? subject_tiers : subject_lengths;
+    for (std::size_t s = 0; s < lengths.size(); ++s)
+      subjects_.push_back(drawn_head(format, head_dim, lengths[s], 1 + s, false));
+    for (const neighbourhood* one : {&first_neighbours, &other_neighbours}) {
+      const neighbourhood n = tiers ? one->with_tiers() : *one;
       std::vector<head_fixture> drawn;
-      for (std::size_t i = 0; i < n->others.size(); ++i)
-        drawn.push_back(drawn_head(format, head_dim, n->others[i], n->seed + i, n->spoilt));
+      for (std::size_t i = 0; i < n.others.size(); ++i)
+        drawn.push_back(drawn_head(format, head_dim, n.others[i], n.seed + i, n.spoilt));
       neighbours_.push_back(std::move(drawn));
     }
   }
@@ -181,7 +204,7 @@ class independence {
     std::vector<decode_results> alone;
     for (const head_fixture& s : subjects_) {
       const auto alone_in = [&](std::uint64_t page_seed) {
-        return arrangement{"alone", 1, 1, 40, {&s}, page_seed};
+        return arrangement{"alone", 1, 1, 40, {&s}, page_seed, tiers_};
       };
       alone.push_back(launch(alone_in(0), ratio, true, 0)[0]);
       for (const std::vector<std::uint32_t>* x :
@@ -201,8 +224,13 @@ class independence {
   void check_among(const neighbourhood& n, std::size_t index,
                    const std::vector<decode_results>& alone, int ratio, bool equal_lengths,
                    std::uint32_t grid) {
-    arrangement a{
-        fmt::format("neighbours {}", index), n.batch, n.kv_heads, n.recent_capacity, {}, 7 + index};
+    arrangement a{fmt::format("neighbours {}", index),
+                  n.batch,
+                  n.kv_heads,
+                  n.recent_capacity,
+                  {},
+                  7 + index,
+                  tiers_};
     auto other = neighbours_[index].begin();
     for (std::size_t head = 0; head < n.others.size() + subjects_.size(); ++head) {
       const auto place = std::ranges::find(n.places, head);
@@ -230,9 +258,9 @@ class independence {
   }
 
   void compare(const decode_results& alone, const decode_results& other, const std::string& how) {
-    const spec::kv_format& format = spec::format_of(subjects_[0].shape.format);
-    const std::string name = fmt::format("{} d{} g{}: {}", format.name, subjects_[0].shape.head_dim,
-                                         alone.state.size() / 2, how);
+    const std::string name = fmt::format(
+        "{} d{} g{}: {}", tiers_ ? "tiers" : spec::format_of(subjects_[0].shape.format).name,
+        subjects_[0].shape.head_dim, alone.state.size() / 2, how);
     for (const auto& [tensor, expected, actual] : {std::tuple{"out", &alone.out, &other.out},
                                                    {"state", &alone.state, &other.state},
                                                    {"scores", &alone.scores, &other.scores}}) {
@@ -243,12 +271,13 @@ class independence {
   }
 
   std::unique_ptr<gpu::device> dev_;
+  bool tiers_;
   std::vector<head_fixture> subjects_;
   std::vector<std::vector<head_fixture>> neighbours_;
 };
 
-void sweep(spec::format_id format, int head_dim) {
-  independence heads(format, head_dim);
+void sweep(spec::format_id format, int head_dim, bool tiers = false) {
+  independence heads(format, head_dim, tiers);
   for (const int ratio : ratios) heads.check(ratio);
 }
 
@@ -258,6 +287,8 @@ BOOST_AUTO_TEST_CASE(k8v4_d64) { sweep(spec::format_id::k8v4, 64); }
 BOOST_AUTO_TEST_CASE(k8v4_d128) { sweep(spec::format_id::k8v4, 128); }
 BOOST_AUTO_TEST_CASE(k4v2_d64) { sweep(spec::format_id::k4v2, 64); }
 BOOST_AUTO_TEST_CASE(k4v2_d128) { sweep(spec::format_id::k4v2, 128); }
+BOOST_AUTO_TEST_CASE(tiers_d64) { sweep(spec::format_id::k8v4, 64, true); }
+BOOST_AUTO_TEST_CASE(tiers_d128) { sweep(spec::format_id::k8v4, 128, true); }
 
 }  // namespace
 }  // namespace kvproof::tests

@@ -27,6 +27,8 @@ struct decode_heads {
   std::vector<std::int32_t> table;                      // [batch][kv_heads][max_pages]
   std::int64_t max_pages = 0, max_quantized = 0;        // of a head
   std::vector<std::int32_t> num_quantized, num_recent;  // [batch][kv_heads]
+  std::int64_t max_low = 0;
+  std::vector<std::int32_t> num_low;  // [batch][kv_heads]; empty: one part
   int recent_capacity = 0;
   std::vector<half_bits> recent_k, recent_v;  // [batch][kv_heads][recent_capacity][head_dim]
   std::int64_t score_capacity = 0;
@@ -46,7 +48,7 @@ inline decode_results launch_decode(gpu::device& dev, const decode_heads& h, boo
   const device_array<half_bits> q(dev, h.q), recent_k(dev, h.recent_k), recent_v(dev, h.recent_v);
   const device_array<std::byte> pages(dev, h.pages);
   const device_array<std::int32_t> table(dev, h.table), num_quantized(dev, h.num_quantized),
-      num_recent(dev, h.num_recent);
+      num_recent(dev, h.num_recent), num_low(dev, h.num_low);
   const auto poisoned = [&](std::size_t n) {
     return device_array<std::uint32_t>(dev, std::vector<std::uint32_t>(n, decode_poison));
   };
@@ -63,6 +65,7 @@ inline decode_results launch_decode(gpu::device& dev, const decode_heads& h, boo
   a.gqa_ratio = h.ratio;
   a.softmax_scale = h.scale;
   a.max_quantized = static_cast<int>(h.max_quantized);
+  a.max_low = static_cast<int>(h.max_low);
   a.equal_lengths = equal_lengths;
   a.q = q.get();
   a.page_table = table.get();
@@ -70,6 +73,7 @@ inline decode_results launch_decode(gpu::device& dev, const decode_heads& h, boo
   a.pages = pages.get();
   a.num_quantized = num_quantized.get();
   a.num_recent = num_recent.get();
+  if (!h.num_low.empty()) a.num_low = num_low.get();
   a.recent_k = recent_k.get();
   a.recent_v = recent_v.get();
   a.recent_capacity = h.recent_capacity;

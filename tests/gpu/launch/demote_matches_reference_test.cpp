@@ -43,14 +43,14 @@ void check(int head_dim, const std::vector<step>& steps) {
                         &low = spec::format_of(spec::format_id::k4v2);
   seeded_values random(static_cast<std::uint64_t>(head_dim) + 1);
   const auto dev = open_test_device();
-  paged_heads from(high, head_dim, heads, spec::pages_for_tokens(source_tokens));
+  paged_heads from(high, head_dim, heads, spec::pages_for_tokens(high, source_tokens));
   for (page_pool& pool : from.pools) {
     reference::append_tokens(high, head_dim, special_rows(random, source_tokens, head_dim),
                              special_rows(random, source_tokens, head_dim), 0, pool.writable());
   }
   std::int64_t longest = 0;
   for (const step& s : steps) longest += s.num_tokens + 3;
-  paged_heads to(low, head_dim, heads, spec::pages_for_tokens(longest));
+  paged_heads to(low, head_dim, heads, spec::pages_for_tokens(low, longest));
   const device_array<std::byte> from_pages(*dev, from.in_device_order()),
       to_pages(*dev, to.in_device_order());
   const device_array<std::int32_t> from_table(*dev, from.table), to_table(*dev, to.table);

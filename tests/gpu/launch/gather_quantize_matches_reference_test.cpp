@@ -33,7 +33,7 @@ void check(spec::format_id id, int head_dim, const std::vector<std::int64_t>& st
   const auto dev = open_test_device();
   std::int64_t longest = 0;
   for (const std::int64_t n : steps) longest += n + 2 * unit;
-  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(longest));
+  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(format, longest));
 
   // [batch][token][kv_heads][head_dim]
   const std::vector<half_bits> k = special_rows(random, batch * source_rows * kv_heads, head_dim);

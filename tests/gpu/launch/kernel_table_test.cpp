@@ -21,7 +21,8 @@ BOOST_AUTO_TEST_CASE(every_combination_once) {
     BOOST_TEST(keys.insert({e.role, e.format, e.head_dim, e.gqa_ratio}).second, e.entry);
     BOOST_TEST(names.insert(e.entry).second, e.entry);
   }
-  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u) + 2u + 8u);
+  // quantize, gather_quantize, decode of each format; decode of two tiers, demote; score update
+  BOOST_TEST(kernel_entries().size() == 3u * 2u * (2u + 8u) + 2u * (8u + 1u) + 8u);
   for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio)
     BOOST_TEST(keys.count({kernel_role::score_update, spec::format_id::k8v4, 0, ratio}) == 1u);
   for (const spec::kv_format& format : spec::kv_formats) {
@@ -30,8 +31,11 @@ BOOST_AUTO_TEST_CASE(every_combination_once) {
       BOOST_TEST(keys.count({kernel_role::demote, format.id, head_dim, 0}) ==
                  (format.id == spec::format_id::k8v4 ? 1u : 0u));
       BOOST_TEST(keys.count({kernel_role::gather_quantize, format.id, head_dim, 0}) == 1u);
-      for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio)
+      for (int ratio = 1; ratio <= spec::max_gqa_ratio; ++ratio) {
         BOOST_TEST(keys.count({kernel_role::decode, format.id, head_dim, ratio}) == 1u);
+        BOOST_TEST(keys.count({kernel_role::decode_tiers, format.id, head_dim, ratio}) ==
+                   (format.id == spec::format_id::k8v4 ? 1u : 0u));
+      }
     }
   }
 }
@@ -39,6 +43,8 @@ BOOST_AUTO_TEST_CASE(every_combination_once) {
 BOOST_AUTO_TEST_CASE(entry_names) {
   BOOST_TEST(find_kernel(kernel_role::decode, spec::format_id::k8v4, 128, 4).entry ==
              "decode_k8v4_d128_g4_kernel");
+  BOOST_TEST(find_kernel(kernel_role::decode_tiers, spec::format_id::k8v4, 64, 7).entry ==
+             "decode_tiers_d64_g7_kernel");
   BOOST_TEST(find_kernel(kernel_role::quantize, spec::format_id::int2_g16, 64, 0).entry ==
              "quantize_int2_g16_d64_kernel");
   BOOST_TEST(find_kernel(kernel_role::gather_quantize, spec::format_id::k4v2, 128, 0).entry ==
@@ -88,6 +94,9 @@ BOOST_AUTO_TEST_CASE(unknown_shapes_are_refused) {
       spec::contract_error);
   BOOST_CHECK_THROW(
       static_cast<void>(find_kernel(kernel_role::demote, spec::format_id::k4v2, 128, 0)),
+      spec::contract_error);
+  BOOST_CHECK_THROW(
+      static_cast<void>(find_kernel(kernel_role::decode_tiers, spec::format_id::k4v2, 128, 4)),
       spec::contract_error);
 }
 

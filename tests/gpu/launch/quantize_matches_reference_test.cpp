@@ -27,7 +27,7 @@ void check_appends(spec::format_id id, int head_dim, const std::vector<std::int6
   const std::int64_t unit = format.token_granularity;
   std::int64_t longest = 0;
   for (const std::int64_t n : steps) longest += n + 3 * unit;
-  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(longest) + 1);
+  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(format, longest) + 1);
 
   const auto dev = open_test_device();
   const device_array<std::byte> device_pages(*dev, cache.in_device_order());

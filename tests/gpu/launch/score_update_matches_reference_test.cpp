@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(after_decode) {
   const spec::kv_format& format = spec::format_of(spec::format_id::k4v2);
   const auto dev = open_test_device();
 
-  const std::int64_t max_pages = spec::pages_for_tokens(1057);
+  const std::int64_t max_pages = spec::pages_for_tokens(format, 1057);
   paged_heads cache(format, head_dim, heads, max_pages);
   std::vector<head_fixture> fixtures;
   std::vector<half_bits> recent_k(heads * recent_capacity * head_dim, 0), recent_v = recent_k;

@@ -22,7 +22,7 @@ namespace {
 
 // So many heads that the tickets of slices of different sizes take different space.
 constexpr int batch = 5, kv_heads = 32, ratio = 3, heads = batch * kv_heads, head_dim = 64;
-constexpr int recent_capacity = 16, max_quantized = 1100, capacity = 1120, steps = 2;
+constexpr int recent_capacity = 16, max_quantized = 1100, max_low = 1030, steps = 2;
 constexpr std::array<int, batch> quantized_of = {1100, 0, 70, 1, 129};  // of the first KV head
 
 std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
@@ -31,12 +31,44 @@ std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
   return bits;
 }
 
-BOOST_AUTO_TEST_CASE(every_slice) {
-  const spec::kv_format& format = spec::format_of(spec::format_id::k4v2);
+// Pages of all heads in one pool, and the table: a part from the front of a head's row, the low
+// tier (without one: nothing) from its end, backwards.
+struct pooled_heads {
+  paged_heads first, low;
+  std::int64_t max_pages;
+  std::vector<std::int32_t> table;
+
+  pooled_heads(const spec::kv_format& format, std::int64_t first_pages, std::int64_t low_pages)
+      : first(format, head_dim, heads, first_pages),
+        low(spec::format_of(spec::format_id::k4v2), head_dim, heads, low_pages),
+        max_pages(first_pages + low_pages),
+        table(static_cast<std::size_t>(heads * max_pages)) {
+    for (int h = 0; h < heads; ++h) {
+      const auto row = table.begin() + h * max_pages;
+      std::copy_n(first.table.begin() + h * first_pages, first_pages, row);
+      for (std::int64_t i = 0; i < low_pages; ++i) {
+        row[max_pages - 1 - i] = static_cast<std::int32_t>(
+            std::ssize(first.table) + low.table[static_cast<std::size_t>(h * low_pages + i)]);
+      }
+    }
+  }
+  [[nodiscard]] std::vector<std::byte> in_device_order() const {
+    std::vector<std::byte> bytes = first.in_device_order();
+    const std::vector<std::byte> more = low.in_device_order();
+    bytes.insert(bytes.end(), more.begin(), more.end());
+    return bytes;
+  }
+};
+
+void check_every_slice(const spec::kv_format& format, bool tiers) {
+  // Tokens: of the longest parts together, a multiple of 4.
+  const int capacity = max_quantized + (tiers ? max_low + 2 : 4) + recent_capacity;
   const float scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  const spec::kv_format& low_format = spec::format_of(spec::format_id::k4v2);
   seeded_values random(5);
-  paged_heads cache(format, head_dim, heads, spec::pages_for_tokens(max_quantized));
-  std::vector<std::int32_t> num_quantized, num_recent, num_tokens;
+  pooled_heads cache(format, spec::pages_for_tokens(format, max_quantized),
+                     tiers ? spec::pages_for_tokens(low_format, max_low) : 0);
+  std::vector<std::int32_t> num_quantized, num_low, num_recent, num_tokens;
   std::vector<half_bits> q, recent_k, recent_v;
   std::vector<float> out, state;
   std::vector<float> running(static_cast<std::size_t>(heads * capacity), 0.25f);
@@ -45,29 +77,37 @@ BOOST_AUTO_TEST_CASE(every_slice) {
     const int kv_head = h % kv_heads;
     const int first = quantized_of[static_cast<std::size_t>(h / kv_heads)];
     const int quantized = kv_head == 0 ? first : kv_head == 1 ? first / 2 + 37 : kv_head * 5 % 80;
+    // The longest low tier stands beside 129 tokens of the high one.
+    const int of_low = !tiers ? 0 : h == 4 * kv_heads ? max_low : kv_head * 11 % 140;
     const int recent = h * 5 % (recent_capacity + 1);
     const auto of_q = random.normal_halves(ratio * head_dim, h % 2 == 0 ? 6 : 1);
     const auto k = random.normal_halves(recent_capacity * head_dim, 1),
                v = random.normal_halves(recent_capacity * head_dim, 1);
-    reference::append_tokens(
-        format, head_dim, random.normal_halves(std::int64_t{quantized} * head_dim, 1),
-        random.normal_halves(std::int64_t{quantized} * head_dim, 1), 0, cache.head(h).writable());
-    const auto pages = cache.head(h).readable();
+    const auto fill = [&](const spec::kv_format& f, int tokens, page_pool& pool) {
+      reference::append_tokens(
+          f, head_dim, random.normal_halves(std::int64_t{tokens} * head_dim, 1),
+          random.normal_halves(std::int64_t{tokens} * head_dim, 1), 0, pool.writable());
+    };
+    fill(format, quantized, cache.first.head(h));
+    fill(low_format, of_low, cache.low.head(h));
+    const auto pages = cache.first.head(h).readable(), low_pages = cache.low.head(h).readable();
     const auto filled = static_cast<std::size_t>(recent * head_dim);
-    const reference::decode_input input{
-        format.id,
-        head_dim,
-        ratio,
-        scale,
-        of_q,
-        quantized,
-        std::span(pages).first(static_cast<std::size_t>(spec::pages_for_tokens(quantized))),
-        recent,
-        std::span(k).first(filled),
-        std::span(v).first(filled)};
+    const reference::decode_input input{format.id,
+                                        head_dim,
+                                        ratio,
+                                        scale,
+                                        of_q,
+                                        quantized,
+                                        pages,
+                                        recent,
+                                        std::span(k).first(filled),
+                                        std::span(v).first(filled),
+                                        of_low,
+                                        low_pages};
     const reference::decode_output expected = reference::decode_attention({&input, 1}).front();
-    const auto mine = std::span(running).subspan(static_cast<std::size_t>(h * capacity),
-                                                 static_cast<std::size_t>(quantized + recent));
+    const auto mine =
+        std::span(running).subspan(static_cast<std::size_t>(h * capacity),
+                                   static_cast<std::size_t>(quantized + of_low + recent));
     for (int step = 0; step < steps; ++step)
       reference::update_scores({ratio, expected.scores, expected.state}, mine);
     q.insert(q.end(), of_q.begin(), of_q.end());
@@ -76,8 +116,9 @@ BOOST_AUTO_TEST_CASE(every_slice) {
     out.insert(out.end(), expected.out.begin(), expected.out.end());
     state.insert(state.end(), expected.state.begin(), expected.state.end());
     num_quantized.push_back(quantized);
+    num_low.push_back(of_low);
     num_recent.push_back(recent);
-    num_tokens.push_back(quantized + recent);
+    num_tokens.push_back(quantized + of_low + recent);
   }
 
   const auto opened = open_test_device();
@@ -86,10 +127,10 @@ BOOST_AUTO_TEST_CASE(every_slice) {
   gpu::device* const dev = &regridding;
   const device_array<std::byte> pages(*dev, cache.in_device_order());
   const device_array<std::int32_t> table(*dev, cache.table), quantized(*dev, num_quantized),
-      recent(*dev, num_recent), tokens(*dev, num_tokens);
+      low(*dev, num_low), recent(*dev, num_recent), tokens(*dev, num_tokens);
   const device_array<half_bits> queries(*dev, q), keys(*dev, recent_k), values(*dev, recent_v);
   for (const int slice : {1, 2, 3, 4, 5, 9}) {
-    const std::string name = fmt::format("slices of {}", slice);
+    const std::string name = fmt::format("{}, slices of {}", tiers ? "tiers" : format.name, slice);
     const int largest = std::min(slice, batch);
     const device_array<float> device_running(*dev, running_before),
         scores(*dev, std::vector<float>(
@@ -102,6 +143,10 @@ BOOST_AUTO_TEST_CASE(every_slice) {
     a.decode.gqa_ratio = ratio;
     a.decode.softmax_scale = scale;
     a.decode.max_quantized = max_quantized;
+    if (tiers) {
+      a.decode.max_low = max_low;
+      a.decode.num_low = low.get();
+    }
     a.decode.q = queries.get();
     a.decode.page_table = table.get();
     a.decode.max_pages = static_cast<int>(cache.max_pages);
@@ -142,6 +187,13 @@ BOOST_AUTO_TEST_CASE(every_slice) {
         (workspace.canaries_live() && scores.canaries_live() && device_running.canaries_live()),
         name);
   }
+}
+
+BOOST_AUTO_TEST_CASE(every_slice) {
+  check_every_slice(spec::format_of(spec::format_id::k4v2), false);
+}
+BOOST_AUTO_TEST_CASE(every_slice_of_two_tiers) {
+  check_every_slice(spec::format_of(spec::format_id::k8v4), true);
 }
 
 }  // namespace

@@ -47,6 +47,9 @@ class recording_device : public device {
     ++launches;
     shape = s;
     params.assign(p.begin(), p.end());
+    if (p.size() != sizeof(decode_params)) return;
+    decodes.emplace_back();
+    std::memcpy(&decodes.back(), p.data(), sizeof(decode_params));
   }
   void synchronize() override { ++synchronizations; }
 
@@ -55,6 +58,7 @@ class recording_device : public device {
   std::string entry;
   launch_shape shape;
   std::vector<std::byte> params;
+  std::vector<decode_params> decodes;
 };
 
 device_ptr at(std::uint64_t address) { return device_ptr{address}; }
@@ -71,7 +75,7 @@ decode_args good_decode() {
   a.equal_lengths = true;
   a.q = at(0x1000);
   a.page_table = at(0x2000);
-  a.max_pages = 141;
+  a.max_pages = 282;
   a.pages = at(0x3000);
   a.num_quantized = at(0x4000);
   a.num_recent = at(0x5000);
@@ -83,6 +87,15 @@ decode_args good_decode() {
   a.scores = at(0xa000);
   a.score_capacity = 9128;
   a.workspace = at(0xb000);
+  return a;
+}
+
+// 9000 tokens in the high tier and 8200 in the low one: at most 8 splits each.
+decode_args good_tiers() {
+  decode_args a = good_decode();
+  a.max_low = 8200;
+  a.num_low = at(0xc000);
+  a.score_capacity = 9000 + 8200;
   return a;
 }
 
@@ -193,7 +206,7 @@ BOOST_AUTO_TEST_CASE(decode_refuses) {
           {"batch is -1", [](args& a) { a.batch = -1; }},
           {"kv_heads is -1", [](args& a) { a.kv_heads = -1; }},
           {"max_quantized is -1", [](args& a) { a.max_quantized = -1; }},
-          {"max_pages is 140, must be at least 141", [](args& a) { a.max_pages = 140; }},
+          {"max_pages is 281, must be at least 282", [](args& a) { a.max_pages = 281; }},
           {"recent_capacity is -8", [](args& a) { a.recent_capacity = -8; }},
           {"recent_capacity is 12", [](args& a) { a.recent_capacity = 12; }},
           {"softmax_scale", [](args& a) { a.softmax_scale = 0; }},
@@ -226,6 +239,40 @@ BOOST_AUTO_TEST_CASE(decode_refuses) {
            }},
       },
       decode);
+}
+
+BOOST_AUTO_TEST_CASE(decode_of_two_tiers_refuses) {
+  using args = decode_args;
+  check_refused<args>(
+      good_tiers(),
+      {
+          {"num_low is given with format k4v2", [](args& a) { a.format = spec::format_id::k4v2; }},
+          {"num_low is given with format int2_g16",
+           [](args& a) { a.format = spec::format_id::int2_g16; }},
+          {"max_low is -1", [](args& a) { a.max_low = -1; }},
+          {"num_low is 0xc002", [](args& a) { a.num_low = at(0xc002); }},
+          {"max_pages is 281, must be at least 282", [](args& a) { a.max_pages = 281; }},
+          {"max_pages is 282, must be at least 283", [](args& a) { a.max_low = 282 * 64 + 1; }},
+          {"score_capacity is 17199, must be at least 17200",
+           [](args& a) { a.score_capacity = 17199; }},
+          {"scores is 0xa004", [](args& a) { a.scores = at(0xa004); }},
+          {"exceeds 2^31 - 1",
+           [](args& a) {  // each tier alone has room
+             a.batch = 1 << 18;
+             a.max_quantized = a.max_low = 2048 * 1400;
+             a.max_pages = std::numeric_limits<int>::max();
+             a.score_capacity = std::numeric_limits<std::int64_t>::max();
+           }},
+      },
+      decode);
+}
+
+BOOST_AUTO_TEST_CASE(max_low_without_num_low_means_nothing) {
+  recording_device dev;
+  decode_args a = good_decode();
+  a.max_low = -1;
+  decode(dev, a);
+  BOOST_TEST(dev.launches == 1);
 }
 
 BOOST_AUTO_TEST_CASE(quantize_refuses) {
@@ -345,6 +392,7 @@ BOOST_AUTO_TEST_CASE(significance_refuses) {
           {"running_capacity is ", [](args& a) { a.running_capacity -= 4; }},
           {"running_capacity is ", [](args& a) { a.running_capacity += 1; }},
           {"decode: head_dim 32", [](args& a) { a.decode.head_dim = 32; }},
+          {"num_low is 0xc002", [](args& a) { a.decode.num_low = at(0xc002); }},
           // Limits of the score update, which comes behind a launch of decode.
           {"kv_heads is 65536, must be at most 65535", [](args& a) { a.decode.kv_heads = 65536; }},
           {"max_tokens is 2147483648, must be at most 2147483647",
@@ -373,6 +421,22 @@ BOOST_AUTO_TEST_CASE(slices_take_the_batch_apart) {
              0x300000u + static_cast<std::uintptr_t>(4 * 20 * a.running_capacity * 4));
   BOOST_TEST(address(u.state) == static_cast<std::uintptr_t>(a.decode.state) +
                                      4u * 20u * static_cast<unsigned>(a.decode.gqa_ratio) * 8u);
+}
+
+BOOST_AUTO_TEST_CASE(slices_of_two_tiers_take_their_lengths) {
+  recording_device dev;
+  significance_args a = good_significance();
+  a.decode.num_low = at(0x400000);
+  a.decode.max_low = 4096;
+  a.decode.score_capacity = a.max_tokens = a.running_capacity = 16384;
+  decode_with_significance(dev, a);
+  BOOST_TEST(dev.launches == 4);
+  BOOST_REQUIRE(dev.decodes.size() == 2u);
+  const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  BOOST_TEST(address(dev.decodes[0].num_low) == 0x400000u);
+  BOOST_TEST(address(dev.decodes[1].num_low) == 0x400000u + 4 * 20 * 4);
+  BOOST_TEST(address(dev.decodes[1].num_quantized) == 0x4000u + 4 * 20 * 4);
+  BOOST_TEST(address(dev.decodes[1].page_table) == 0x2000u + 4u * 20 * 282 * 4);
 }
 
 BOOST_AUTO_TEST_CASE(nothing_to_do_launches_nothing) {
@@ -410,6 +474,13 @@ BOOST_AUTO_TEST_CASE(workspace_holds_tickets_and_partials) {
   // 8192 tokens are 8 splits of 1024, more than the 5 of 9000 tokens; the recent part is one more.
   const std::int64_t partials = std::int64_t{2} * 3 * (8 + 1) * 4 * (128 + 2) * 4;
   BOOST_TEST(decode_workspace_bytes(a) == 256 + partials);
+  // 8200 tokens are 5 splits, but a head of 8192 has 8.
+  BOOST_TEST(decode_workspace_bytes(good_tiers()) == 256 + partials / 9 * (8 + 8 + 1));
+  decode_args short_low = good_tiers();
+  short_low.max_low = 1025;
+  BOOST_TEST(decode_workspace_bytes(short_low) == 256 + partials / 9 * (8 + 2 + 1));
+  short_low.max_low = 0;
+  BOOST_TEST(decode_workspace_bytes(short_low) == 256 + partials);
 }
 
 BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
@@ -445,6 +516,17 @@ BOOST_AUTO_TEST_CASE(good_arguments_launch_once) {
   dev.num_multiprocessors = 3;  // a head for every CTA that fits: one CTA a head
   decode(dev, a);
   BOOST_TEST(dev.shape.grid.x == 6u);
+
+  const decode_args tiers = good_tiers();
+  recording_device other;
+  decode(other, tiers);
+  BOOST_TEST(other.launches == 1);
+  BOOST_TEST(other.entry == "decode_tiers_d128_g4_kernel");
+  BOOST_REQUIRE(other.decodes.size() == 1u);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(other.decodes[0].num_low) == 0xc000u);
+  BOOST_TEST(other.decodes[0].max_splits == 17);
+  BOOST_TEST(other.decodes[0].work_items == 6 * 17);
+  BOOST_TEST(other.decodes[0].max_pages == 282);
 
   quantize(dev, good_quantize());
   BOOST_TEST(dev.launches == 5);
