@@ -36,7 +36,7 @@ struct cache {
   cache(const spec::kv_format& format, int head_dim)
       : k(halves(num_quantized * head_dim, 1)), v(halves(num_quantized * head_dim, 2)) {
     const auto page_bytes = static_cast<std::size_t>(spec::page_size_bytes(format, head_dim));
-    const auto num_pages = static_cast<std::size_t>(spec::pages_for_tokens(num_quantized));
+    const auto num_pages = static_cast<std::size_t>(spec::pages_for_tokens(format, num_quantized));
     bytes.resize(page_bytes * num_pages);
     for (std::size_t page = 0; page < num_pages; ++page) {
       writable.push_back(std::span(bytes).subspan(page * page_bytes, page_bytes));

@@ -177,31 +177,25 @@ def value_zero_term_with_wrong_sign(k):
 def zero_points_subtracted(k):
     """Zero terms are subtracted, as in formats that store code - zero."""
     k.declare(".reg .f32 %mutant;")
-    k.op(r"fma\.rn\.f32").reading(k.op(MMA)).reading(k.copies(k.op(r"shfl\.sync\.idx\.b32"))).rewrite(
+    k.op(r"fma\.rn\.f32").reading(k.op(r"add\.rn\.f32").reading(k.op(MMA))).rewrite(
         lambda o: f"neg.f32 %mutant, {o[3]};\n\tfma.rn.f32 {o[0]}, {o[1]}, {o[2]}, %mutant;")
 
 
-def centring(k):
-    """The subtraction of sb, 1.5 times the sum of what the rounded products stand for, from the keys' zero term."""
-    return k.op(r"sub\.rn\.f32").reading(k.op(r"fma\.rn\.f32").reading(k.op(r"mov\.f32").text("0f3FC00000")))
+def two_chains(k):
+    """The additions of dh and dl, what the keys give with the two numbers of a query."""
+    return k.op(r"add\.rn\.f32").reading(k.op(MMA))
 
 
 @mutant(DECODE, on=[int2(64, 3), int2(128, 8)], case="boundaries", expect=failed("out"))
-def keys_not_centred(k):
-    """sb is left out of the keys' zero term: every code counts as 1.5 more."""
-    centring(k).rewrite(lambda o: f"mov.f32 {o[0]}, {o[1]};")
+def low_numbers_dropped(k):
+    """Queries keep five bits: dl is left out."""
+    two_chains(k).rewrite(lambda o: f"mov.f32 {o[0]}, {o[1]};")
 
 
 @mutant(DECODE, on=[int2(64, 5), int2(128, 4)], case="boundaries", expect=failed("out"))
-def key_scales_weigh_1(k):
-    """zs is added once, not 1.5 times."""
-    k.op(r"mov\.f32").text("0f3FC00000").read_by(k.op(r"fma\.rn\.f32")).edit("0f3FC00000", "0f3F800000")
-
-
-@mutant(DECODE, on=[int2(64, 7), int2(128, 4)], case="boundaries", expect=failed("out"))
-def centre_in_another_unit(k):
-    """Half of the channel groups enter sb at twice their size."""
-    k.op(r"mov\.[bu]32").text(r", 1040203264$").edit("1040203264", "1107313152")  # 1.5 -> 3, twice
+def queries_cut_one_bit_lower(k):
+    """The high number has six bits: its products with a scale are rounded."""
+    k.op(r"and\.b32").text(r", -4128832$").edit("-4128832", "-2031648")
 
 
 @mutant(DECODE, on=[k8v4(64, 3), k8v4(128, 4)], case="boundaries", expect=failed("out"))
