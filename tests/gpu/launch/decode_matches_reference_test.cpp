@@ -14,7 +14,7 @@ namespace {
 // Lengths about tiles, pages, recent blocks and splits; int2_g16 takes whole groups only.
 decode_shape lengths(spec::format_id format, int head_dim, int ratio) {
   const std::int64_t step = spec::format_of(format).token_granularity;
-  std::vector<std::int64_t> quantized = {0, 1, 15, 16, 17, 64, 65, 127, 128, 129, 1000, 1025};
+  std::vector<std::int64_t> quantized = {0, 1, 15, 16, 17, 64, 65, 127, 128, 129, 300, 1025};
   for (std::int64_t& n : quantized) n = (n + step - 1) / step * step;
   quantized.erase(std::unique(quantized.begin(), quantized.end()), quantized.end());
   return every_pair(format, head_dim, ratio, quantized, {0, 1, 31, 32, 33, 127});

@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/launch/decode_comparison.hpp"
@@ -18,15 +19,23 @@ decode_shape two_tiers(int head_dim, int ratio, std::vector<head_lengths> length
 }
 
 // Lengths about pages (32 and 64 tokens), blocks and splits of either tier beside few or many
-// tokens of the other, with and without a recent part, and of one tier alone.
-const std::vector<head_lengths> edges = {
-    {0, 0, 0},     {0, 0, 33},   {1, 0, 0},      {0, 1, 0},     {31, 33, 1},   {33, 31, 0},
-    {32, 64, 127}, {64, 32, 0},  {63, 65, 0},    {65, 63, 32},  {96, 0, 5},    {0, 129, 31},
-    {1023, 1, 0},  {1, 1023, 3}, {1024, 32, 64}, {64, 1024, 0}, {1025, 65, 1}, {33, 1025, 0}};
+// tokens of the other, and of one tier alone; each without and with a recent part.
+decode_shape edges(int head_dim, int ratio) {
+  const std::vector<head_lengths> with_recent = {
+      {0, 0, 33},   {1, 0, 5},      {0, 1, 64},    {31, 33, 1},   {33, 31, 127}, {32, 64, 32},
+      {64, 32, 31}, {63, 65, 33},   {65, 63, 8},   {96, 0, 5},    {0, 129, 31},  {1023, 1, 40},
+      {1, 1023, 3}, {1024, 32, 64}, {64, 1024, 2}, {1025, 65, 1}, {33, 1025, 96}};
+  std::vector<head_lengths> lengths;
+  for (const head_lengths& n : with_recent) {
+    lengths.push_back({n.quantized, n.low, 0});
+    lengths.push_back(n);
+  }
+  return two_tiers(head_dim, ratio, std::move(lengths));
+}
 
 void sweep(int head_dim) {
   for (const int ratio : {1, 2, 3, 4, 5, 6, 7, 8}) {
-    const decode_comparison c(two_tiers(head_dim, ratio, edges),
+    const decode_comparison c(edges(head_dim, ratio),
                               static_cast<std::uint64_t>(300 * head_dim + ratio));
     c.run(0, true, ratio % 2 == 1);
     c.run(5, false, ratio % 2 == 0);  // ranges end inside heads and tiers: partials and tickets
