@@ -268,12 +268,23 @@ def sum_of_rounded_probabilities(k):
 
 # Arithmetic.
 
-@mutant(DECODE, on=[k8v4(64, 3), int2(128, 4)], case="sharp", expect=failed("out"))
-def score_not_contracted(k):
+def round_twice(k, sums):
     """scale * dot + zero with two roundings for one."""
     k.declare(".reg .f32 %mutant;")
-    k.op(r"fma\.rn\.f32").reading(k.op(MMA)).rewrite(
+    k.op(r"fma\.rn\.f32").reading(sums).rewrite(
         lambda o: f"mul.rn.f32 %mutant, {o[1]}, {o[2]};\n\tadd.rn.f32 {o[0]}, %mutant, {o[3]};")
+
+
+@mutant(DECODE, on=[k8v4(64, 3)], case="sharp", expect=failed("out"))
+def score_not_contracted(k):
+    """A score is rounded twice."""
+    round_twice(k, k.op(MMA))
+
+
+@mutant(DECODE, on=[int2(128, 4)], case="sharp", expect=failed("out"))
+def score_of_two_chains_not_contracted(k):
+    """The same of 2-bit keys."""
+    round_twice(k, two_chains(k))
 
 
 @mutant(DECODE, on=[int2(128, 4), int2(64, 3)], case="sharp", expect=failed("out"))

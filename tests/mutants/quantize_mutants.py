@@ -57,6 +57,20 @@ def ties_upwards(k):
     round_by(k, "rmi", "0f3F000000")
 
 
+@mutant(QUANTIZE, on=[int2(64), int2(128)], case="normal_pieces144", expect=failed("pages", "scale"))
+def key_scales_of_seven_bits(k):
+    """Scales of 2-bit keys are rounded to seven significant bits, not six."""
+    k.op(r"add\.s32").text(r", 15$").edit(", 15;", ", 7;")
+    k.op(r"and\.b32").text(r", -32$").edit(", -32;", ", -16;")
+
+
+@mutant(QUANTIZE, on=[int2(64), int2(128)], case="normal_pieces144", expect=failed("pages", "scale"))
+def key_scale_ties_upwards(k):
+    """Ties of that rounding go up, not to even."""
+    k.op(r"and\.b32").text(r", 1$").reading(k.op(r"shr\.u32").text(r", 5$").reading(k.op(HALVES_FROM_FLOATS))).rewrite(
+        lambda o: f"mov.b32 {o[0]}, 1;")
+
+
 @mutant(QUANTIZE, on=[k8v4(128), k4v2(64)], case="normal_pieces144", expect=failed("pages", "scale"))
 def scale_truncated(k):
     """The scale becomes fp16 by truncation."""
