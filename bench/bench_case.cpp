@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::int64_t granularity = spec::tokens_per_tile;
 constexpr std::int64_t index_bytes = 4;  // of a selected token
-constexpr spec::format_id low_tier = spec::format_id::k4v2;
 
 std::string_view name_of(operation op) {
   constexpr std::array<std::string_view, 5> names = {"decode", "quantize_pack", "gather_quantize",

@@ -24,7 +24,8 @@ inline constexpr std::array<model_shape, 4> models = {{
     {"qwen2.5-7b", 28, 4, 128},
     {"smollm2-135m", 9, 3, 64},
 }};
-inline constexpr model_shape tiny_model = {"tiny", 4, 2, 64};  // for the emulator
+inline constexpr spec::format_id low_tier = spec::format_id::k4v2;  // of a cache with tiers
+inline constexpr model_shape tiny_model = {"tiny", 4, 2, 64};       // for the emulator
 
 enum class operation : std::uint8_t {
   decode,

@@ -14,10 +14,6 @@
 namespace kvproof::bench {
 namespace {
 
-constexpr spec::format_id low_format = spec::format_id::k4v2;
-// Recent rows repeat after a prime number of them.
-constexpr std::int64_t distinct_rows = 8191;
-
 class decode_workload final : public workload {
  public:
   decode_workload(gpu::device& dev, const bench_case& c, std::int64_t copies)
@@ -26,10 +22,12 @@ class decode_workload final : public workload {
         lengths_(lengths_of(c)),
         longest_(*std::max_element(lengths_.begin(), lengths_.end())),
         max_pages_(pages_of(c, parts_of(c, longest_))),
-        q_(random_halves(std::int64_t{c.batch} * c.model.q_heads * c.model.head_dim, 3)) {
+        q_(random_halves(std::int64_t{c.batch} * c.model.q_heads * c.model.head_dim, 3)),
+        k_rows_(c.model.head_dim, 6),
+        v_rows_(c.model.head_dim, 7) {
     const std::int64_t heads = num_heads(), rows = std::int64_t{c.batch} * c.model.q_heads;
     samples_.emplace_back(spec::format_of(c.format), c.model.head_dim);
-    if (c.tiers) samples_.emplace_back(spec::format_of(low_format), c.model.head_dim);
+    if (c.tiers) samples_.emplace_back(spec::format_of(low_tier), c.model.head_dim);
     for (std::int64_t copy = 0; copy < copies; ++copy) add_table();
     add_pool();
     table_buffer_ = uploaded(dev, table_);
@@ -103,8 +101,8 @@ class decode_workload final : public workload {
     std::vector<reference::decode_input> inputs;
     for (const std::int64_t head : heads) {
       views.push_back(pages_of_head(copy, head));
-      recent_k.push_back(recent_of(k_values_, copy, head));
-      recent_v.push_back(recent_of(v_values_, copy, head));
+      recent_k.push_back(recent_of(k_rows_, copy, head));
+      recent_v.push_back(recent_of(v_rows_, copy, head));
     }
     const std::int64_t q_floats = std::int64_t{case_.model.gqa_ratio()} * case_.model.head_dim;
     for (std::size_t i = 0; i < heads.size(); ++i) {
@@ -163,27 +161,23 @@ class decode_workload final : public workload {
   // fp16 recent parts: rows that repeat, out of step with heads.
   void add_tiers(std::int64_t copies) {
     recent_rows_ = num_heads() * parts_of(case_, longest_).recent;
-    k_values_ = random_halves(distinct_rows * case_.model.head_dim, 6);
-    v_values_ = random_halves(distinct_rows * case_.model.head_dim, 7);
-    const std::int64_t bytes = copies * recent_rows_ * row_bytes();
-    recent_k_ = repeated(dev_, std::as_bytes(std::span(k_values_)), bytes);
-    recent_v_ = repeated(dev_, std::as_bytes(std::span(v_values_)), bytes);
+    recent_k_ = k_rows_.on_device(dev_, copies * recent_rows_);
+    recent_v_ = v_rows_.on_device(dev_, copies * recent_rows_);
     args_.num_low = low_buffer_.get();
     args_.max_low = static_cast<int>(parts_of(case_, longest_).low);
     args_.recent_capacity = static_cast<int>(parts_of(case_, longest_).recent);
   }
   [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{case_.model.head_dim} * 2; }
 
-  // Recent rows of a head, of k_values_ or v_values_.
-  [[nodiscard]] std::vector<reference::half_bits> recent_of(
-      const std::vector<reference::half_bits>& values, std::int64_t copy, std::int64_t head) const {
-    std::vector<reference::half_bits> rows;
+  // Recent rows of a head.
+  [[nodiscard]] std::vector<reference::half_bits> recent_of(const repeating_rows& rows,
+                                                            std::int64_t copy,
+                                                            std::int64_t head) const {
+    std::vector<reference::half_bits> recent;
     const std::int64_t first = copy * recent_rows_ + head * args_.recent_capacity;
-    for (std::int64_t i = 0; i < parts_of(case_, length_of(head)).recent; ++i) {
-      const auto at = values.begin() + (first + i) % distinct_rows * case_.model.head_dim;
-      rows.insert(rows.end(), at, at + case_.model.head_dim);
-    }
-    return rows;
+    for (std::int64_t i = 0; i < parts_of(case_, length_of(head)).recent; ++i)
+      rows.append_row(first + i, recent);
+    return recent;
   }
 
   // One copy's page ids, [head][entry]: the quantized part from the front, the low tier from the
@@ -214,7 +208,7 @@ class decode_workload final : public workload {
   [[nodiscard]] std::int64_t pages_of_tier(std::int64_t head, std::size_t tier) const {
     const cache_parts parts = parts_of(case_, length_of(head));
     return tier == 0 ? spec::pages_for_tokens(spec::format_of(case_.format), parts.quantized)
-                     : spec::pages_for_tokens(spec::format_of(low_format), parts.low);
+                     : spec::pages_for_tokens(spec::format_of(low_tier), parts.low);
   }
   // Of page i, in one copy's table.
   [[nodiscard]] std::size_t entry(std::int64_t head, std::size_t tier, std::int64_t i) const {
@@ -282,10 +276,10 @@ class decode_workload final : public workload {
   std::vector<std::int64_t> lengths_;
   std::int64_t longest_, max_pages_;
   std::vector<reference::half_bits> q_;
-  std::vector<std::int32_t> table_;                        // [copy][head][page]
-  std::array<std::int64_t, 2> num_pages_ = {};             // of each tier
-  std::int64_t score_floats_ = 0, recent_rows_ = 0;        // of one copy
-  std::vector<reference::half_bits> k_values_, v_values_;  // [distinct_rows][head_dim]
+  std::vector<std::int32_t> table_;                  // [copy][head][page]
+  std::array<std::int64_t, 2> num_pages_ = {};       // of each tier
+  std::int64_t score_floats_ = 0, recent_rows_ = 0;  // of one copy
+  repeating_rows k_rows_, v_rows_;                   // of recent parts
   gpu::device_buffer pool_, table_buffer_, q_buffer_, quantized_buffer_, low_buffer_,
       recent_buffer_, lengths_buffer_, recent_k_, recent_v_, out_, state_, scores_, running_,
       workspace_;

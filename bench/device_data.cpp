@@ -30,6 +30,20 @@ sample_pages::sample_pages(const spec::kv_format& format, int head_dim)
                            0, views);
 }
 
+constexpr std::int64_t distinct_rows = 8191;
+
+repeating_rows::repeating_rows(int head_dim, std::uint64_t seed)
+    : head_dim_(head_dim), values_(random_halves(distinct_rows * head_dim, seed)) {}
+
+gpu::device_buffer repeating_rows::on_device(gpu::device& dev, std::int64_t count) const {
+  return repeated(dev, std::as_bytes(std::span(values_)), count * head_dim_ * 2);
+}
+
+void repeating_rows::append_row(std::int64_t row, std::vector<reference::half_bits>& to) const {
+  const auto at = values_.begin() + row % distinct_rows * head_dim_;
+  to.insert(to.end(), at, at + head_dim_);
+}
+
 void shuffled_ids(std::span<std::int32_t> ids, std::int64_t first, std::uint64_t seed) {
   std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(first));
   splitmix64 random(seed);

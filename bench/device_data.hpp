@@ -39,6 +39,21 @@ class sample_pages {
   std::vector<std::byte> bytes_;
 };
 
+// Rows of fp16 that repeat after a prime number of them, so that no two pages or heads hold the
+// same.
+class repeating_rows {
+ public:
+  repeating_rows(int head_dim, std::uint64_t seed);
+
+  // The first `count` rows.
+  [[nodiscard]] gpu::device_buffer on_device(gpu::device& dev, std::int64_t count) const;
+  void append_row(std::int64_t row, std::vector<reference::half_bits>& to) const;
+
+ private:
+  std::int64_t head_dim_;
+  std::vector<reference::half_bits> values_;
+};
+
 // The numbers from `first` on, in random order, as many as `ids` holds.
 void shuffled_ids(std::span<std::int32_t> ids, std::int64_t first, std::uint64_t seed);
 

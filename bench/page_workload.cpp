@@ -16,9 +16,6 @@
 namespace kvproof::bench {
 namespace {
 
-// Values repeat after a prime number of rows, so that no two pages or heads hold the same.
-constexpr std::int64_t distinct_rows = 8191;
-
 // 0 or 1, as if drawn.
 std::int64_t either(std::int64_t i) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15u >> 63);
@@ -103,11 +100,11 @@ class quantize_workload final : public page_workload {
  public:
   quantize_workload(gpu::device& dev, const bench_case& c, std::int64_t copies)
       : page_workload(dev, c, copies),
-        k_values_(random_halves(distinct_rows * c.model.head_dim, 6)),
-        v_values_(random_halves(distinct_rows * c.model.head_dim, 7)),
+        k_rows_(c.model.head_dim, 6),
+        v_rows_(c.model.head_dim, 7),
         rows_(heads_ * c.tokens),
-        k_(repeated(dev, std::as_bytes(std::span(k_values_)), copies * row_bytes() * rows_)),
-        v_(repeated(dev, std::as_bytes(std::span(v_values_)), copies * row_bytes() * rows_)) {
+        k_(k_rows_.on_device(dev, copies * rows_)),
+        v_(v_rows_.on_device(dev, copies * rows_)) {
     gpu::quantize_args& a = args_.append;
     a.format = c.format;
     a.head_dim = c.model.head_dim;
@@ -142,21 +139,20 @@ class quantize_workload final : public page_workload {
   void make_page(std::int64_t copy, std::int64_t head, std::int64_t page,
                  std::span<std::byte> to) const override {
     std::vector<reference::half_bits> k, v;
-    const std::int64_t kv_heads = case_.model.kv_heads, head_dim = case_.model.head_dim;
+    const std::int64_t kv_heads = case_.model.kv_heads;
     for (const std::int32_t token : sources(head, page)) {
       const std::int64_t row =
           copy * rows_ + (head / kv_heads * case_.tokens + token) * kv_heads + head % kv_heads;
-      const auto at = row % distinct_rows * head_dim;
-      k.insert(k.end(), k_values_.begin() + at, k_values_.begin() + at + head_dim);
-      v.insert(v.end(), v_values_.begin() + at, v_values_.begin() + at + head_dim);
+      k_rows_.append_row(row, k);
+      v_rows_.append_row(row, v);
     }
     const std::vector<std::span<std::byte>> pages = {to};
     reference::append_tokens(spec::format_of(case_.format), case_.model.head_dim, k, v, 0, pages);
   }
 
-  std::vector<reference::half_bits> k_values_, v_values_;  // [distinct_rows][head_dim]
-  std::int64_t rows_;                                      // of k in one copy
-  gpu::device_buffer k_, v_;                               // [copy][batch][token][head][head_dim]
+  repeating_rows k_rows_, v_rows_;
+  std::int64_t rows_;         // of k in one copy
+  gpu::device_buffer k_, v_;  // [copy][batch][token][head][head_dim]
   gpu::gather_quantize_args args_{};
 };
 

@@ -16,13 +16,16 @@
 #include "reference/spec/error.hpp"
 #include "tests/reference/attention/head_fixture.hpp"
 #include "tests/reference/attention/plain_scores.hpp"
+#include "tests/reference/attention/same_bits.hpp"
 
 using namespace kvproof;
 using namespace kvproof::reference;
+using tests::bits_of;
 using tests::head_fixture;
 using tests::head_shape;
 using tests::page_pool;
 using tests::random_head;
+using tests::same_bits;
 
 namespace {
 
@@ -38,17 +41,6 @@ void for_each_format(const Check& check) {
       }
     }
   }
-}
-
-std::vector<std::uint32_t> bits_of(std::span<const float> values) {
-  std::vector<std::uint32_t> bits;
-  for (const float x : values) bits.push_back(std::bit_cast<std::uint32_t>(x));
-  return bits;
-}
-
-bool same_bits(const decode_output& a, const decode_output& b) {
-  return bits_of(a.out) == bits_of(b.out) && bits_of(a.state) == bits_of(b.state) &&
-         bits_of(a.scores) == bits_of(b.scores);
 }
 
 std::vector<half_bits> halves(std::int64_t count, float value) {
