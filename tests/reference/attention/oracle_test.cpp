@@ -1,6 +1,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "reference/numerics/half.hpp"
 #include "reference/oracle/attention_oracle.hpp"
@@ -18,36 +20,53 @@ original_cache original_of(const head_fixture& head) {
   return {head.shape.head_dim, head.shape.gqa_ratio, head.softmax_scale, head.q, head.k, head.v};
 }
 
+// Attention of one query by its textbook formula in natural logarithms, token by token.
+struct textbook {
+  std::vector<double> logits;  // [tokens]
+  double sum = 0;              // of their exponentials
+  std::vector<double> out;     // [head_dim]
+};
+textbook textbook_attention(const head_fixture& head, std::size_t query, std::span<const double> k,
+                            std::span<const double> v) {
+  const auto width = static_cast<std::size_t>(head.shape.head_dim);
+  textbook t;
+  for (std::size_t token = 0; token < k.size() / width; ++token) {
+    double dot = 0;
+    for (std::size_t i = 0; i < width; ++i)
+      dot += double{half_to_float(head.q[width * query + i])} * k[width * token + i];
+    t.logits.push_back(head.softmax_scale * dot);
+    t.sum += std::exp(t.logits.back());
+  }
+  for (std::size_t i = 0; i < width; ++i) {
+    double o = 0;
+    for (std::size_t token = 0; token < t.logits.size(); ++token)
+      o += std::exp(t.logits[token]) / t.sum * v[width * token + i];
+    t.out.push_back(o);
+  }
+  return t;
+}
+
+std::vector<double> values_of(const std::vector<half_bits>& x) {
+  std::vector<double> values;
+  for (const half_bits h : x) values.push_back(half_to_float(h));
+  return values;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(oracle)
 
-// Attention of one query by its textbook formula in natural logarithms, token by token.
 BOOST_AUTO_TEST_CASE(equals_the_textbook_formula) {
   const head_fixture head = random_head({spec::format_id::k8v4, 64, 2, 0, 50}, 1);
   const oracle_output oracle = attend_original(original_of(head));
   for (std::size_t g = 0; g < 2; ++g) {
-    std::vector<double> weights;
-    double sum = 0;
-    for (std::size_t t = 0; t < 50; ++t) {
-      double dot = 0;
-      for (std::size_t i = 0; i < 64; ++i) {
-        dot += static_cast<double>(half_to_float(head.q[64 * g + i])) *
-               half_to_float(head.k[64 * t + i]);
-      }
-      const double logit = head.softmax_scale * dot;
-      BOOST_TEST(std::fabs(oracle.scores[2 * t + g] - logit / std::log(2.0)) <= 1e-12);
-      weights.push_back(std::exp(logit));
-      sum += weights.back();
-    }
-    BOOST_TEST(std::fabs(oracle.log_sum_exp[g] - std::log2(sum)) <= 1e-12);
-    for (std::size_t i = 0; i < 64; ++i) {
-      double o = 0;
-      for (std::size_t t = 0; t < 50; ++t) {
-        o += weights[t] / sum * half_to_float(head.v[64 * t + i]);
-      }
-      BOOST_TEST(std::fabs(oracle.out[64 * g + i] - o) <= 1e-13);
-    }
+    const textbook expected = textbook_attention(head, g, values_of(head.k), values_of(head.v));
+    BOOST_REQUIRE(expected.logits.size() == 50u);
+    for (std::size_t t = 0; t < 50; ++t)
+      BOOST_TEST(std::fabs(oracle.scores[2 * t + g] - expected.logits[t] / std::log(2.0)) <= 1e-12);
+    BOOST_TEST(std::fabs(oracle.log_sum_exp[g] - std::log2(expected.sum)) <= 1e-12);
+    for (std::size_t i = 0; i < 64; ++i)
+      BOOST_TEST(std::fabs(oracle.out[64 * g + i] - expected.out[i]) <= 1e-13);
   }
 }
 
@@ -77,24 +96,15 @@ BOOST_AUTO_TEST_CASE(two_tiers_are_attended_in_the_order_of_positions) {
   const oracle_output plain = attend_plain_route(head.input());
   BOOST_REQUIRE(stored.scores.size() == 119u * 2);
   for (std::size_t g = 0; g < 2; ++g) {
-    std::vector<double> weights;
-    double sum = 0;
+    const textbook expected = textbook_attention(head, g, all.k, all.v);
     for (std::size_t t = 0; t < 119; ++t) {
-      double dot = 0;
-      for (std::size_t i = 0; i < 64; ++i) {
-        dot += double{half_to_float(head.q[64 * g + i])} * all.k[64 * t + i];
-      }
-      const double logit = head.softmax_scale * dot;
-      BOOST_TEST(std::fabs(stored.scores[2 * t + g] - logit / std::log(2.0)) <= 1e-12);
-      BOOST_TEST(std::fabs(plain.scores[2 * t + g] - logit / std::log(2.0)) <= 1e-2);
-      weights.push_back(std::exp(logit));
-      sum += weights.back();
+      const double score = expected.logits[t] / std::log(2.0);
+      BOOST_TEST(std::fabs(stored.scores[2 * t + g] - score) <= 1e-12);
+      BOOST_TEST(std::fabs(plain.scores[2 * t + g] - score) <= 1e-2);
     }
     for (std::size_t i = 0; i < 64; ++i) {
-      double o = 0;
-      for (std::size_t t = 0; t < 119; ++t) o += weights[t] / sum * all.v[64 * t + i];
-      BOOST_TEST(std::fabs(stored.out[64 * g + i] - o) <= 1e-12);
-      BOOST_TEST(std::fabs(plain.out[64 * g + i] - o) <= 1e-2);
+      BOOST_TEST(std::fabs(stored.out[64 * g + i] - expected.out[i]) <= 1e-12);
+      BOOST_TEST(std::fabs(plain.out[64 * g + i] - expected.out[i]) <= 1e-2);
     }
   }
 }
