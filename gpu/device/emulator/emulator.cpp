@@ -14,7 +14,7 @@
 
 #include "gpu/device/emulator/cta.hpp"
 #include "gpu/device/emulator/memory.hpp"
-#include "gpu/device/emulator/program.hpp"
+#include "gpu/device/emulator/decode/program.hpp"
 #include "reference/spec/error.hpp"
 
 namespace kvproof::gpu::emulator {

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "gpu/device/emulator/program.hpp"
+#include "gpu/device/emulator/decode/program.hpp"
 
 namespace kvproof::gpu::emulator {
 namespace {  // every translation unit is built for its own instruction set

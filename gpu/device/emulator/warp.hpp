@@ -11,7 +11,7 @@
 
 #include "gpu/device/device.hpp"
 #include "gpu/device/emulator/memory.hpp"
-#include "gpu/device/emulator/program.hpp"
+#include "gpu/device/emulator/decode/program.hpp"
 
 namespace kvproof::gpu::emulator {
 

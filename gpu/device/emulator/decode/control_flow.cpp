@@ -1,4 +1,4 @@
-#include "gpu/device/emulator/control_flow.hpp"
+#include "gpu/device/emulator/decode/control_flow.hpp"
 
 namespace kvproof::gpu::emulator {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "gpu/device/emulator/program.hpp"
+#include "gpu/device/emulator/decode/program.hpp"
 
 namespace kvproof::gpu::emulator {
 
