@@ -606,6 +606,7 @@ step directed_op(warp& w, const instruction& i, u32 m) {
 }
 template <class T>
 handler select_directed(const instruction& i) {
+  if (i.mode == 1 || i.nan) return nullptr;  // .relu and .NaN
   switch (i.op) {
     case opcode::add:
     case opcode::sub:

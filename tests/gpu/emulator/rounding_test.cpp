@@ -214,11 +214,11 @@ BOOST_AUTO_TEST_CASE(worked_examples) {
 }
 
 BOOST_AUTO_TEST_CASE(refused) {
-  for (const char* code :
-       {"add.rz.f16x2 %r9, %r0, %r1;", "fma.rm.bf16x2 %r9, %r0, %r1, %r2;",
-        "add.rzi.f32 %r9, %r0, %r1;", "min.rz.f32 %r9, %r0, %r1;", "div.rz.sat.f32 %r9, %r0, %r1;",
-        "add.rz.sat.f64 %d0, %a0, %a1;", "mul.rp.ftz.f64 %d0, %a0, %a1;",
-        "fma.f32 %r9, %r0, %r1, %r2;", "div.f64 %d0, %a0, %a1;"})
+  for (const char* code : {"add.rz.f16x2 %r9, %r0, %r1;", "fma.rm.bf16x2 %r9, %r0, %r1, %r2;",
+                           "add.rzi.f32 %r9, %r0, %r1;", "min.rz.f32 %r9, %r0, %r1;",
+                           "div.rz.sat.f32 %r9, %r0, %r1;", "add.rz.sat.f64 %d0, %a0, %a1;",
+                           "mul.rp.ftz.f64 %d0, %a0, %a1;", "fma.rz.relu.f32 %r9, %r0, %r1, %r2;",
+                           "fma.f32 %r9, %r0, %r1, %r2;", "div.f64 %d0, %a0, %a1;"})
     BOOST_CHECK_THROW(evaluate(code, {}), spec::device_error);
 }
 
