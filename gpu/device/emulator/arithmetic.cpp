@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "gpu/device/emulator/directed_rounding.hpp"
 #include "gpu/device/emulator/float_formats.hpp"
 #include "gpu/device/emulator/warp.hpp"
 
@@ -540,6 +541,84 @@ handler pick_float(const instruction& i) {
     return i.sat ? float_op<T, F, false, true> : float_op<T, F, false, false>;
   } else {
     return i.ftz || i.sat ? nullptr : float_op<T, F, false, false>;
+  }
+}
+
+// Whether the result is one of infinities, NaN or a division by zero: no rounding is concerned.
+bool is_special(opcode op, double a, double b, double c) {
+  switch (op) {
+    case opcode::sqrt:
+      return !std::isfinite(a) || a < 0;
+    case opcode::rcp:
+      return !std::isfinite(a) || a == 0;
+    case opcode::fma:
+      return !std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c);
+    case opcode::div:
+      return !std::isfinite(a) || !std::isfinite(b) || b == 0;
+    default:
+      return !std::isfinite(a) || !std::isfinite(b);
+  }
+}
+template <class T>
+T apply_nearest(opcode op, T a, T b, T c) {
+  switch (op) {
+    case opcode::add:
+      return fadd::f(a, b, c);
+    case opcode::sub:
+      return fsub::f(a, b, c);
+    case opcode::mul_lo:
+      return fmul::f(a, b, c);
+    case opcode::fma:
+      return ffma::f(a, b, c);
+    case opcode::div:
+      return fdiv::f(a, b, c);
+    case opcode::rcp:
+      return frcp::f(a, b, c);
+    default:
+      return fsqrt::f(a, b, c);
+  }
+}
+// .rz, .rm and .rp
+template <class T>
+step directed_op(warp& w, const instruction& i, u32 m) {
+  const auto* a = rows<T>(w, i.o[1]);
+  const auto* b = i.o[2] == no_row ? a : rows<T>(w, i.o[2]);
+  const auto* c = i.o[3] == no_row ? a : rows<T>(w, i.o[3]);
+  const auto flushed = [ftz = i.ftz](T v) {
+    if constexpr (sizeof(T) == 4) return ftz ? flush<T, true>(v) : v;
+    return v;
+  };
+  auto* d = rows<T>(w, i.o[0]);
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const T x = flushed(get<T>(a[l]));
+    const T y = flushed(get<T>(b[l]));
+    const T z = flushed(get<T>(c[l]));
+    T r = is_special(i.op, x, y, z) ? apply_nearest(i.op, x, y, z)
+                                    : get<T>(static_cast<slot<T>>(encode(
+                                          exact_result(i.op, x, y, z, i.round),
+                                          sizeof(T) == 4 ? format_f32 : format_f64, i.round)));
+    r = flushed(r);
+    if (i.sat) r = saturate_unit(r);
+    d[l] = canonical(r);
+  }
+  return step::next;
+}
+template <class T>
+handler select_directed(const instruction& i) {
+  if (i.mode == 1 || i.nan) return nullptr;  // .relu and .NaN
+  switch (i.op) {
+    case opcode::add:
+    case opcode::sub:
+    case opcode::mul_lo:
+    case opcode::fma:
+      return sizeof(T) == 8 && i.sat ? nullptr : directed_op<T>;
+    case opcode::div:
+    case opcode::sqrt:
+    case opcode::rcp:
+      return i.sat ? nullptr : directed_op<T>;
+    default:
+      return nullptr;
   }
 }
 
@@ -1110,6 +1189,7 @@ handler select_float_type(const instruction& i) {
   constexpr bool single = sizeof(T) == 4;
   if (!single && i.ftz) return nullptr;
   const bool ftz = single && i.ftz;
+  if (is_directed(i.round)) return select_directed<T>(i);
   switch (i.op) {
     case opcode::add:
       return pick_float<T, fadd>(i);

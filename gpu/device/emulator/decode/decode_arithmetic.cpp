@@ -40,7 +40,9 @@ void decoder::float_modifiers() {
   i_.nan = m_->take("NaN");
   if (m_->take("relu")) i_.mode = 1;
   if (const auto r = m_->take_from(rounding_names)) {
-    if (*r != rounding::rn) fail("only round-to-nearest arithmetic is known");
+    if (*r > rounding::rp) fail("rounding to an integer is of cvt alone");
+    if (*r != rounding::rn && i_.t != type::f32 && i_.t != type::f64)
+      fail("16-bit arithmetic rounds to nearest alone");
     i_.round = *r;
   }
   if (m_->take("approx") || m_->take("full")) fail("approximate arithmetic has no exact model");
@@ -104,7 +106,7 @@ void decoder::multiply_add(opcode) {
   i_.t = take_type();
   if (is_float(i_.t)) {
     float_modifiers();
-    if (i_.round != rounding::rn) fail("missing .rn");
+    if (i_.round == rounding::none) fail("missing .rn, .rz, .rm or .rp");
     i_.op = opcode::fma;
   } else {
     const int part = m_->take_one({"lo", "hi", "wide"});
@@ -128,7 +130,7 @@ void decoder::multiply_add(opcode) {
 
 void decoder::rounded(opcode op) {
   arithmetic(op);
-  if (is_float(i_.t) && i_.round != rounding::rn) fail("missing .rn");
+  if (is_float(i_.t) && i_.round == rounding::none) fail("missing .rn, .rz, .rm or .rp");
 }
 
 void decoder::exp2(opcode) {
