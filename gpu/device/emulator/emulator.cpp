@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "gpu/device/emulator/cta.hpp"
-#include "gpu/device/emulator/memory.hpp"
 #include "gpu/device/emulator/decode/program.hpp"
+#include "gpu/device/emulator/memory.hpp"
 #include "reference/spec/error.hpp"
 
 namespace kvproof::gpu::emulator {
@@ -78,6 +78,7 @@ class emulated_event final : public event {
 
 struct loaded_module {
   module_source source;
+  const char* permanent_text = nullptr;  // where the text of an embedded kernel lies
   std::map<std::string, std::shared_ptr<kernel>, std::less<>> kernels;
 };
 
@@ -169,8 +170,11 @@ class emulator_impl final : public emulator_device {
 
   loaded_module& module_of(const kernel_module& module) {
     for (const auto& m : modules_)
-      if (m->source.name == module.name && m->source.text == module.ptx) return *m;
+      if ((module.permanent && m->permanent_text == module.ptx.data()) ||
+          (m->source.name == module.name && m->source.text == module.ptx))
+        return *m;
     auto m = std::make_unique<loaded_module>();
+    if (module.permanent) m->permanent_text = module.ptx.data();
     m->source = parse_module(module.name, module.ptx);
     for (variable& v : m->source.variables) {
       if (v.space != state_space::global && v.space != state_space::constant) continue;

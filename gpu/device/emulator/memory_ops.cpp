@@ -123,19 +123,6 @@ step load(warp& w, const instruction& i, u32 m) {
   return step::next;
 }
 
-// 32-bit elements: most loads of a kernel.
-step load_words(warp& w, const instruction& i, u32 m) {
-  const u32 bytes = 4u * i.vector;
-  for (; m != 0; m &= m - 1) {
-    const int l = std::countr_zero(m);
-    const std::byte* from =
-        resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide), bytes, bytes, access::read, l);
-    for (u32 k = 0; k < i.vector; ++k)
-      if (i.o[k] != no_row) std::memcpy(&row<u32>(w, i.o[k])[l], from + 4 * k, 4);
-  }
-  return step::next;
-}
-
 step store(warp& w, const instruction& i, u32 m) {
   const u32 size = static_cast<u32>(bits_of(i.t)) / 8;
   const u32 bytes = size * i.vector;
@@ -150,6 +137,106 @@ step store(warp& w, const instruction& i, u32 m) {
   }
   ++w.owner->version;
   return step::next;
+}
+
+// Bytes that lie in one piece on the host: accesses inside need no search.
+struct piece {
+  u64 begin = 0;
+  u64 size_bytes = 0;
+  std::byte* host = nullptr;
+};
+piece piece_of(const warp& w, state_space space, access kind) {
+  cta& c = *w.owner;
+  switch (space) {
+    case state_space::shared:
+      return {shared_base, c.shared.size(), c.shared.data()};
+    case state_space::local:
+    case state_space::param:
+      return {};
+    default:  // generic addresses of other spaces are far from every allocation
+      if (c.last_hit == nullptr || (kind == access::write && c.last_hit->read_only)) return {};
+      return {c.last_hit->begin, c.last_hit->size_bytes, c.last_hit->host};
+  }
+}
+
+// f(lane, host address) for the lanes of m, each access checked.
+template <u32 Bytes, class F>
+[[gnu::always_inline]] inline void for_accesses(warp& w, const instruction& i, u32 m, access kind,
+                                                F f) {
+  piece p = piece_of(w, i.space, kind);
+  const u64* wide = i.wide ? row<u64>(w, i.o[4]) : nullptr;
+  const u32* narrow = row<u32>(w, i.o[4]);
+  for (; m != 0; m &= m - 1) {
+    const int l = std::countr_zero(m);
+    const u64 address =
+        (wide != nullptr ? wide[l] : u64{narrow[l]}) + static_cast<u64>(i.immediate);
+    const u64 at = address - p.begin;
+    if (at < p.size_bytes && Bytes <= p.size_bytes - at && address % Bytes == 0) [[likely]] {
+      f(l, p.host + at);
+    } else {
+      f(l, resolve(w, i.space, address, Bytes, Bytes, kind, l));
+      p = piece_of(w, i.space, kind);
+    }
+  }
+}
+
+// Loads that extend with zeros or not at all, and stores: nearly all of a kernel. T is the element
+// in memory, Slot that of its row.
+template <class T, class Slot, u32 Vector>
+step load_plain(warp& w, const instruction& i, u32 m) {
+  Slot* to[Vector];
+  Slot unused[32];
+  for (u32 k = 0; k < Vector; ++k) to[k] = i.o[k] == no_row ? unused : row<Slot>(w, i.o[k]);
+  for_accesses<sizeof(T) * Vector>(w, i, m, access::read, [&](int l, const std::byte* from) {
+    T words[Vector];
+    std::memcpy(words, from, sizeof words);
+    for (u32 k = 0; k < Vector; ++k) to[k][l] = words[k];
+  });
+  return step::next;
+}
+template <class T, class Slot, u32 Vector>
+step store_plain(warp& w, const instruction& i, u32 m) {
+  const Slot* from[Vector];
+  for (u32 k = 0; k < Vector; ++k) from[k] = row<Slot>(w, i.o[k]);
+  for_accesses<sizeof(T) * Vector>(w, i, m, access::write, [&](int l, std::byte* to) {
+    T words[Vector];
+    for (u32 k = 0; k < Vector; ++k) words[k] = static_cast<T>(from[k][l]);
+    std::memcpy(to, words, sizeof words);
+  });
+  ++w.owner->version;
+  return step::next;
+}
+
+template <class T, class Slot>
+handler plain_of(const instruction& i) {
+  const bool loads = i.op == opcode::load;
+  switch (i.vector) {
+    case 1:
+      return loads ? load_plain<T, Slot, 1> : store_plain<T, Slot, 1>;
+    case 2:
+      return loads ? load_plain<T, Slot, 2> : store_plain<T, Slot, 2>;
+    default:
+      if constexpr (sizeof(T) == 8) return nullptr;  // more than 16 bytes
+      return loads ? load_plain<T, Slot, 4> : store_plain<T, Slot, 4>;
+  }
+}
+handler select_access(const instruction& i) {
+  const bool extends = i.op == opcode::load && (i.t == type::s8 || i.t == type::s16);
+  if (!i.wide_data && !extends) {
+    switch (bits_of(i.t)) {
+      case 8:
+        return plain_of<std::uint8_t, u32>(i);
+      case 16:
+        return plain_of<std::uint16_t, u32>(i);
+      case 32:
+        return plain_of<u32, u32>(i);
+      default:
+        break;
+    }
+  }
+  if (i.wide_data && bits_of(i.t) == 64)
+    if (const handler h = plain_of<u64, u64>(i)) return h;
+  return i.op == opcode::load ? load : store;
 }
 
 u64 window_of(state_space s) {
@@ -234,9 +321,8 @@ step nothing(warp&, const instruction&, u32) { return step::next; }
 handler select_memory(const instruction& i) {
   switch (i.op) {
     case opcode::load:
-      return !i.wide_data && bits_of(i.t) == 32 ? load_words : load;
     case opcode::store:
-      return store;
+      return select_access(i);
     case opcode::to_generic:
     case opcode::from_generic:
       return convert_address;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gpu/device/device.hpp"
-#include "gpu/device/emulator/memory.hpp"
 #include "gpu/device/emulator/decode/program.hpp"
+#include "gpu/device/emulator/memory.hpp"
 
 namespace kvproof::gpu::emulator {
 
