@@ -101,6 +101,9 @@ typedef s32 int8 __attribute__((vector_size(32)));
   return v;
 }
 [[gnu::always_inline]] inline bool any(const int8& v) {
+#ifdef __AVX2__
+  return _mm256_movemask_ps(reinterpret_cast<__m256>(v)) != 0;  // lanes are 0 or -1
+#endif
   s32 bits = 0;
   for (int n = 0; n < columns_n; ++n) bits |= v[n];
   return bits != 0;
@@ -117,19 +120,39 @@ typedef s32 int8 __attribute__((vector_size(32)));
   return v == 0.0f ? float8{} : p;
 }
 
+typedef float float4 __attribute__((vector_size(16)));
+typedef double double4 __attribute__((vector_size(32)));
+typedef s64 long4 __attribute__((vector_size(32)));
+
+// The sums in the even (0) or odd (1) columns, 24 significant bits of each; the others are cut.
+template <int First>
+[[gnu::always_inline]] inline float4 cut_sum(const int8& low, const int8& high,
+                                             const int8& addend) {
+  const auto columns = [](const int8& v) [[gnu::always_inline]] {
+    return __builtin_convertvector(
+        __builtin_shufflevector(v, v, First, First + 2, First + 4, First + 6), double4);
+  };
+  const double4 sum = columns(low) + columns(high) + columns(addend);
+  const long4 cut = reinterpret_cast<long4>(sum) & ~((s64{1} << 29) - 1);
+  return __builtin_convertvector(reinterpret_cast<double4>(cut), float4);
+}
+
 // Float arithmetic that is exact under the guard: every power of two that occurs lies within
 // 2^+-60, so no scaled product underflows above its truncation, and the sum of eight of them stays
 // below 2^30. Returns false when the guard fails.
+template <int Depth>
 [[gnu::always_inline]] inline bool row_fast(const tile& t, const float8* b, const float8* b_power,
-                                            int r, int k_count, float least, float* out) {
+                                            int r, float least, float4 (&out)[2]) {
   alignas(32) float a_power[max_k];
-  for (int k = 0; k < k_count; k += 8) {
+#pragma GCC unroll 2
+  for (int k = 0; k < Depth; k += 8) {
     const float8 p = power_below(load8(&t.a[r][k]), least);
     __builtin_memcpy(a_power + k, &p, sizeof p);
   }
   const float8 c = load8(t.c[r]);
   float8 top = power_below(c, 0x1p-126f);
-  for (int k = 0; k < k_count; ++k) {
+#pragma GCC unroll 16
+  for (int k = 0; k < Depth; ++k) {
     const float8 q = a_power[k] * b_power[k];
     top = q > top ? q : top;
   }
@@ -139,18 +162,17 @@ typedef s32 int8 __attribute__((vector_size(32)));
   const float8 scale = 0x1p25f / top;
   int8 low{};
   int8 high{};
-  const int half = k_count / 2;
-  for (int k = 0; k < half; ++k) {
+#pragma GCC unroll 8
+  for (int k = 0; k < Depth / 2; ++k) {
     low += __builtin_convertvector(t.a[r][k] * b[k] * scale, int8);
-    high += __builtin_convertvector(t.a[r][k + half] * b[k + half] * scale, int8);
+    high += __builtin_convertvector(t.a[r][k + Depth / 2] * b[k + Depth / 2] * scale, int8);
   }
   const int8 addend = __builtin_convertvector(c * scale, int8);
-  for (int n = 0; n < columns_n; ++n) {
-    const double sum = double(low[n]) + double(high[n]) + double(addend[n]);
-    // 24 significant bits, the others cut
-    const double cut = std::bit_cast<double>(std::bit_cast<u64>(sum) & ~((u64{1} << 29) - 1));
-    out[n] = static_cast<float>(cut) * (top[n] * 0x1p-25f);
-  }
+  const float4 even = cut_sum<0>(low, high, addend);
+  const float4 odd = cut_sum<1>(low, high, addend);
+  const float8 unit = top * 0x1p-25f;
+  out[0] = even * __builtin_shufflevector(unit, unit, 0, 2, 4, 6);
+  out[1] = odd * __builtin_shufflevector(unit, unit, 1, 3, 5, 7);
   return true;
 }
 
@@ -177,23 +199,30 @@ void unpack_block(const u32* lanes, float* out) {
 
 // Blocks of A: rows 0-7 and 8-15 of columns 0-7, then of 8-15. Of B, transposed: k 0-7, then 8-15.
 // C and D: rows g (two columns 2q, 2q + 1), then g + 8. o: d at 0, a at 4, b at 8, c at 10.
-template <bool Half>
+template <bool Half, int Depth>
 void gather(warp& w, const instruction& i, tile& t) {
   alignas(32) float block[64];
-  for (std::size_t e = 0; e < i.vector / 4u; ++e) {
+  for (std::size_t e = 0; e < Depth / 4u; ++e) {
     unpack_block<Half>(row<u32>(w, i.o[4 + e]), block);
     for (std::size_t g = 0; g < 8; ++g)
       __builtin_memcpy(&t.a[g + 8 * (e & 1)][8 * (e >> 1)], block + 8 * g, 32);
   }
-  for (std::size_t e = 0; e < i.vector / 8u; ++e) {
+  for (std::size_t e = 0; e < Depth / 8u; ++e) {
     unpack_block<Half>(row<u32>(w, i.o[8 + e]), block);
     for (std::size_t k = 0; k < 8; ++k)
       for (std::size_t n = 0; n < 8; ++n) t.b[k + 8 * e][n] = block[8 * n + k];
   }
-  for (std::size_t e = 0; e < 4; ++e) {
-    const u32* c = row<u32>(w, i.o[10 + e]);
-    for (std::size_t l = 0; l < 32; ++l)
-      t.c[l / 4 + 8 * (e >> 1)][2 * (l % 4) + (e & 1)] = std::bit_cast<float>(c[l]);
+  for (std::size_t half = 0; half < 2; ++half) {
+    const float* even = row<float>(w, i.o[10 + 2 * half]);
+    const float* odd = row<float>(w, i.o[11 + 2 * half]);
+    for (std::size_t g = 0; g < 8; ++g) {
+      float4 x;
+      float4 y;
+      __builtin_memcpy(&x, even + 4 * g, sizeof x);
+      __builtin_memcpy(&y, odd + 4 * g, sizeof y);
+      const float8 both = __builtin_shufflevector(x, y, 0, 4, 1, 5, 2, 6, 3, 7);
+      __builtin_memcpy(t.c[g + 8 * half], &both, sizeof both);
+    }
   }
 }
 
@@ -209,35 +238,34 @@ void need_all_lanes(u32 m) {
                 "all 32 lanes must execute it together"};
 }
 
-template <bool Half>
+template <bool Half, int Depth>
 step mma(warp& w, const instruction& i, u32 m) {
   need_all_lanes(m);
   tile t;
-  gather<Half>(w, i, t);
-  const int k_count = i.vector;
+  gather<Half, Depth>(w, i, t);
   constexpr int least = Half ? -14 : -126;
   constexpr float least_power = Half ? 0x1p-14f : 0x1p-126f;
   float8 b[max_k];
   float8 b_power[max_k];
   int8 odd{};
-  for (int k = 0; k < k_count; ++k) {
+  for (int k = 0; k < Depth; ++k) {
     b[k] = load8(t.b[k]);
     b_power[k] = power_below(b[k], least_power);
     odd |= immoderate(b[k]);
   }
   for (int r = 0; r < rows_m; ++r)
-    for (int k = 0; k < k_count; k += 8) odd |= immoderate(load8(&t.a[r][k]));
+    for (int k = 0; k < Depth; k += 8) odd |= immoderate(load8(&t.a[r][k]));
   const bool guard = !any(odd);
   for (int r = 0; r < rows_m; ++r) {
-    alignas(32) float out[columns_n];
-    if (!guard || !row_fast(t, b, b_power, r, k_count, least_power, out)) {
+    float4 out[2];  // even and odd columns
+    if (!guard || !row_fast<Depth>(t, b, b_power, r, least_power, out)) {
       for (int n = 0; n < columns_n; ++n)
-        out[n] = std::bit_cast<float>(
-            dot_exact(t.a[r], &t.b[0][n], columns_n, t.c[r][n], k_count, least));
+        out[n & 1][n / 2] =
+            std::bit_cast<float>(dot_exact(t.a[r], &t.b[0][n], columns_n, t.c[r][n], Depth, least));
     }
-    for (int n = 0; n < columns_n; ++n)
-      row<u32>(w, i.o[static_cast<std::size_t>((r / 8) * 2 + (n & 1))])[4 * (r % 8) + n / 2] =
-          std::bit_cast<u32>(out[n]);
+    for (std::size_t e = 0; e < 2; ++e)
+      __builtin_memcpy(row<u32>(w, i.o[static_cast<std::size_t>(r / 8) * 2 + e]) + 4 * (r % 8),
+                       &out[e], sizeof out[e]);
   }
   ++w.mmas;
   return step::next;
@@ -303,8 +331,8 @@ handler select_tensor_baseline(const instruction& i) {
   if (i.op != opcode::mma) return nullptr;
   using u8 = std::uint8_t;
   using s8 = std::int8_t;
-  if (i.t == type::f16) return mma<true>;
-  if (i.t == type::bf16) return mma<false>;
+  if (i.t == type::f16) return i.vector == 8 ? mma<true, 8> : mma<true, 16>;
+  if (i.t == type::bf16) return i.vector == 8 ? mma<false, 8> : mma<false, 16>;
   if (i.t == type::u8) return i.t2 == type::u8 ? mma_bytes<u8, u8> : mma_bytes<u8, s8>;
   return i.t2 == type::u8 ? mma_bytes<s8, u8> : mma_bytes<s8, s8>;
 }
