@@ -172,13 +172,21 @@ class cta_runner {
     }
   }
 
+  // "decode.cu:123, " where the compiler left the line (nvcc -lineinfo).
+  [[nodiscard]] std::string source_line(std::size_t at) const {
+    const source_place& p = code_.places[at];
+    const auto file = code_.files.find(p.file);
+    return p.line == 0 || file == code_.files.end() ? std::string()
+                                                    : fmt::format("{}:{}, ", file->second, p.line);
+  }
+
   [[noreturn]] void report(const warp& w, std::int32_t pc, const fault& f) const {
     const auto at = static_cast<std::size_t>(
         std::min<std::int32_t>(pc, static_cast<std::int32_t>(code_.code.size()) - 1));
     throw spec::device_error(fmt::format(
-        "kernel {} (module {}), PTX line {} ({}), cta ({}, {}, {}), warp {}, lane {}: {}; {}",
-        code_.entry, code_.module, code_.code[at].line, code_.text[at], cta_.index[0],
-        cta_.index[1], cta_.index[2], w.id,
+        "kernel {} (module {}), {}PTX line {} ({}), cta ({}, {}, {}), warp {}, lane {}: {}; {}",
+        code_.entry, code_.module, source_line(at), code_.code[at].line, code_.text[at],
+        cta_.index[0], cta_.index[1], cta_.index[2], w.id,
         f.lane < 0 ? std::string("all") : std::to_string(f.lane), f.what, f.advice));
   }
 

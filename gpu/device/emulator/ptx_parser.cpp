@@ -74,8 +74,9 @@ class reader {
       depth += t.is(open) ? 1 : t.is(close) ? -1 : 0;
     }
   }
-  void skip_line() {
-    for (const int line = peek().line; !done() && peek().line == line;) next();
+  void skip_line() { skip_rest_of(peek().line); }
+  void skip_rest_of(int line) {
+    while (!done() && peek().line == line) next();
   }
   std::int64_t integer() {
     const bool negative = accept("-");
@@ -276,9 +277,11 @@ class body_reader {
 
   void directive() {
     const token& t = in_.peek();
-    if (t.is(".loc") || t.is(".file")) return in_.skip_line();
+    if (t.is(".file")) return in_.skip_line();
     in_.next();
-    if (t.is(".pragma")) {
+    if (t.is(".loc")) {
+      read_place();
+    } else if (t.is(".pragma")) {
       while (!in_.accept(";")) in_.next();
     } else if (t.is(".reg")) {
       read_registers();
@@ -287,6 +290,23 @@ class body_reader {
       in_.expect(";");
     } else {
       in_.fail(fmt::format("unknown directive '{}'", t.text));
+    }
+  }
+
+  // .loc file line column [, function_name label [+ offset], inlined_at file line column]: the
+  // innermost place counts.
+  void read_place() {
+    place_.file = static_cast<int>(in_.integer());
+    place_.line = static_cast<int>(in_.integer());
+    in_.integer();
+    while (in_.accept(",")) {
+      if (in_.accept("inlined_at")) {
+        for (int k = 0; k < 3; ++k) in_.integer();
+      } else {
+        in_.expect("function_name");
+        in_.next();
+        if (in_.accept("+")) in_.integer();
+      }
     }
   }
 
@@ -318,6 +338,7 @@ class body_reader {
   void instruction() {
     instruction_source i;
     i.line = in_.peek().line;
+    i.place = place_;
     i.scope = scopes_.back().id;
     if (in_.accept("@")) {
       i.guard_negated = in_.accept("!");
@@ -400,6 +421,7 @@ class body_reader {
   reader in_;
   body out_;
   std::vector<scope> scopes_;
+  source_place place_;
 };
 
 }  // namespace
@@ -420,9 +442,14 @@ module_source parse_module(std::string_view name, std::string_view ptx) {
   reader in(module, 0, module.tokens.size());
   while (!in.done()) {
     const token& t = in.peek();
-    if (t.is(".file") || t.is(".loc") || t.is(".version") || t.is(".target") ||
-        t.is(".address_size")) {
+    if (t.is(".loc") || t.is(".version") || t.is(".target") || t.is(".address_size")) {
       in.skip_line();
+    } else if (in.accept(".file")) {
+      const int number = static_cast<int>(in.integer());
+      const std::string_view quoted = in.next().text;
+      if (quoted.size() < 2 || quoted.front() != '"') in.fail("expected a file name in quotes");
+      module.files[number] = quoted.substr(1, quoted.size() - 2);
+      in.skip_rest_of(t.line);
     } else if (in.accept(".section")) {
       while (!in.accept("{")) in.next();
       in.skip_balanced("{", "}");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,12 +34,19 @@ struct entry_source {
   std::size_t body_end = 0;
 };
 
+// Line of the source that a compiler names by `.loc`; line 0 where it names none.
+struct source_place {
+  int file = 0;  // as in `.file`
+  int line = 0;
+};
+
 struct module_source {
   std::string name;
   std::string text;
   std::vector<token> tokens;
   std::vector<variable> variables;
   std::vector<entry_source> entries;
+  std::map<int, std::string> files;  // by the number of `.file`
 };
 
 enum class operand_kind : std::uint8_t {
@@ -71,6 +79,7 @@ struct register_decl {
 
 struct instruction_source {
   int line = 0;
+  source_place place;
   int guard = -1;
   bool guard_negated = false;
   std::string_view opcode;

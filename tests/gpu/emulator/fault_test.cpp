@@ -25,6 +25,18 @@ void expect_fault(const std::string& code, const std::vector<std::string>& words
 
 BOOST_AUTO_TEST_SUITE(faults)
 
+BOOST_AUTO_TEST_CASE(source_line) {
+  ptx_run run;
+  run.module_scope = ".file 2 \"a kernel.cu\", 1700000000, 42\n.file 3 \"other.cu\"\n";
+  const std::string code =
+      "\n.loc 3 6 1\nmov.u64 %x5, 0;\n.loc 2 71 9, function_name $L__info_string0, inlined_at 3 5 "
+      "1\nld.global.u32 %r9, [%x5];\n.loc 3 8 1 add.u32 %r9, %r9, 1;\n";
+  expect_fault(code, {"(module hand_written), a kernel.cu:71, PTX line 22 (ld.global.u32)"}, 1,
+               run);
+  run.module_scope.clear();  // no file of that number
+  expect_fault(code, {"(module hand_written), PTX line"}, 1, run);
+}
+
 BOOST_AUTO_TEST_CASE(global_out_of_bounds) {
   expect_fault(
       "ld.param.u64 %x5, [test_in]; ld.global.u32 %r9, [%x5+32];",

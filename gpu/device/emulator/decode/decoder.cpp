@@ -54,6 +54,7 @@ decoder::decoder(const module_source& module, const entry_source& entry)
     : body_(parse_body(module, entry)), out_(std::make_unique<program>()) {
   out_->module = module.name;
   out_->entry = entry.name;
+  out_->files = module.files;
   out_->max_threads = entry.max_threads;
   for (const variable& p : entry.params)
     out_->param_bytes = std::max(out_->param_bytes, p.address + p.size_bytes);
@@ -237,6 +238,7 @@ void decoder::push(const instruction& i) {
   back.run = select_handler(back);
   if (back.run == nullptr) fail("unknown combination of operation and type");
   out_->text.emplace_back(source_->opcode);
+  out_->places.push_back(source_->place);
 }
 
 void decoder::decode_one(const instruction_source& s) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -241,7 +242,9 @@ struct program {
   std::string module;
   std::string entry;
   std::vector<instruction> code;
-  std::vector<std::string> text;  // one per instruction: opcode as written
+  std::vector<std::string> text;     // one per instruction: opcode as written
+  std::vector<source_place> places;  // one per instruction
+  std::map<int, std::string> files;  // of the places
   std::uint32_t register_bytes = 0;
   std::uint32_t num_predicates = 0;
   std::vector<constant_row> constants;
