@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device/emulator/ptx_parser.hpp"
+#include "gpu/device/emulator/ptx/ptx_parser.hpp"
 
 namespace kvproof::gpu::emulator {
 

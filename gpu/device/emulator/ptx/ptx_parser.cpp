@@ -1,4 +1,4 @@
-#include "gpu/device/emulator/ptx_parser.hpp"
+#include "gpu/device/emulator/ptx/ptx_parser.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/device/emulator/ptx_lexer.hpp"
+#include "gpu/device/emulator/ptx/ptx_lexer.hpp"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpu/device/emulator/ptx_lexer.hpp"
+#include "gpu/device/emulator/ptx/ptx_lexer.hpp"
 
 namespace kvproof::gpu::emulator {
 
