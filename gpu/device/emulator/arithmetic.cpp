@@ -545,19 +545,11 @@ handler pick_float(const instruction& i) {
 }
 
 // Whether the result is one of infinities, NaN or a division by zero: no rounding is concerned.
+// Operands that the operation lacks repeat the first.
 bool is_special(opcode op, double a, double b, double c) {
-  switch (op) {
-    case opcode::sqrt:
-      return !std::isfinite(a) || a < 0;
-    case opcode::rcp:
-      return !std::isfinite(a) || a == 0;
-    case opcode::fma:
-      return !std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c);
-    case opcode::div:
-      return !std::isfinite(a) || !std::isfinite(b) || b == 0;
-    default:
-      return !std::isfinite(a) || !std::isfinite(b);
-  }
+  return !std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c) ||
+         (op == opcode::sqrt && a < 0) || (op == opcode::rcp && a == 0) ||
+         (op == opcode::div && b == 0);
 }
 template <class T>
 T apply_nearest(opcode op, T a, T b, T c) {

@@ -88,57 +88,6 @@ std::byte* resolve(warp& w, state_space space, u64 address, u32 bytes, u32 align
 
 namespace {
 
-u64 extend_load(u64 bits, type t) {
-  switch (t) {
-    case type::s8:
-      return static_cast<u64>(std::int64_t{static_cast<std::int8_t>(bits)});
-    case type::s16:
-      return static_cast<u64>(std::int64_t{static_cast<std::int16_t>(bits)});
-    case type::s32:
-      return static_cast<u64>(std::int64_t{static_cast<std::int32_t>(bits)});
-    default:
-      return bits;
-  }
-}
-
-step load(warp& w, const instruction& i, u32 m) {
-  const u32 size = static_cast<u32>(bits_of(i.t)) / 8;
-  const u32 bytes = size * i.vector;
-  for (; m != 0; m &= m - 1) {
-    const int l = std::countr_zero(m);
-    const std::byte* from =
-        resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide), bytes, bytes, access::read, l);
-    u64 words[4] = {};
-    for (u32 k = 0; k < i.vector; ++k) std::memcpy(&words[k], from + k * size, size);
-    for (u32 k = 0; k < i.vector; ++k) {
-      if (i.o[k] == no_row) continue;
-      const u64 v = extend_load(words[k], i.t);
-      if (i.wide_data) {
-        row<u64>(w, i.o[k])[l] = v;
-      } else {
-        row<u32>(w, i.o[k])[l] = static_cast<u32>(v);
-      }
-    }
-  }
-  return step::next;
-}
-
-step store(warp& w, const instruction& i, u32 m) {
-  const u32 size = static_cast<u32>(bits_of(i.t)) / 8;
-  const u32 bytes = size * i.vector;
-  for (; m != 0; m &= m - 1) {
-    const int l = std::countr_zero(m);
-    std::byte* to =
-        resolve(w, i.space, address_of(w, i, i.o[4], l, i.wide), bytes, bytes, access::write, l);
-    for (u32 k = 0; k < i.vector; ++k) {
-      const u64 v = i.wide_data ? row<u64>(w, i.o[k])[l] : row<u32>(w, i.o[k])[l];
-      std::memcpy(to + k * size, &v, size);
-    }
-  }
-  ++w.owner->version;
-  return step::next;
-}
-
 // Bytes that lie in one piece on the host: accesses inside need no search.
 struct piece {
   u64 begin = 0;
@@ -164,12 +113,9 @@ template <u32 Bytes, class F>
 [[gnu::always_inline]] inline void for_accesses(warp& w, const instruction& i, u32 m, access kind,
                                                 F f) {
   piece p = piece_of(w, i.space, kind);
-  const u64* wide = i.wide ? row<u64>(w, i.o[4]) : nullptr;
-  const u32* narrow = row<u32>(w, i.o[4]);
   for (; m != 0; m &= m - 1) {
     const int l = std::countr_zero(m);
-    const u64 address =
-        (wide != nullptr ? wide[l] : u64{narrow[l]}) + static_cast<u64>(i.immediate);
+    const u64 address = address_of(w, i, i.o[4], l, i.wide);
     const u64 at = address - p.begin;
     if (at < p.size_bytes && Bytes <= p.size_bytes - at && address % Bytes == 0) [[likely]] {
       f(l, p.host + at);
@@ -180,22 +126,21 @@ template <u32 Bytes, class F>
   }
 }
 
-// Loads that extend with zeros or not at all, and stores: nearly all of a kernel. T is the element
-// in memory, Slot that of its row.
+// T is the element in memory, whose sign a load extends; Slot that of its row.
 template <class T, class Slot, u32 Vector>
-step load_plain(warp& w, const instruction& i, u32 m) {
+step load(warp& w, const instruction& i, u32 m) {
   Slot* to[Vector];
   Slot unused[32];
   for (u32 k = 0; k < Vector; ++k) to[k] = i.o[k] == no_row ? unused : row<Slot>(w, i.o[k]);
   for_accesses<sizeof(T) * Vector>(w, i, m, access::read, [&](int l, const std::byte* from) {
     T words[Vector];
     std::memcpy(words, from, sizeof words);
-    for (u32 k = 0; k < Vector; ++k) to[k][l] = words[k];
+    for (u32 k = 0; k < Vector; ++k) to[k][l] = static_cast<Slot>(words[k]);
   });
   return step::next;
 }
 template <class T, class Slot, u32 Vector>
-step store_plain(warp& w, const instruction& i, u32 m) {
+step store(warp& w, const instruction& i, u32 m) {
   const Slot* from[Vector];
   for (u32 k = 0; k < Vector; ++k) from[k] = row<Slot>(w, i.o[k]);
   for_accesses<sizeof(T) * Vector>(w, i, m, access::write, [&](int l, std::byte* to) {
@@ -208,35 +153,44 @@ step store_plain(warp& w, const instruction& i, u32 m) {
 }
 
 template <class T, class Slot>
-handler plain_of(const instruction& i) {
+handler access_of(const instruction& i) {
   const bool loads = i.op == opcode::load;
   switch (i.vector) {
     case 1:
-      return loads ? load_plain<T, Slot, 1> : store_plain<T, Slot, 1>;
+      return loads ? load<T, Slot, 1> : store<T, Slot, 1>;
     case 2:
-      return loads ? load_plain<T, Slot, 2> : store_plain<T, Slot, 2>;
+      return loads ? load<T, Slot, 2> : store<T, Slot, 2>;
     default:
-      if constexpr (sizeof(T) == 8) return nullptr;  // more than 16 bytes
-      return loads ? load_plain<T, Slot, 4> : store_plain<T, Slot, 4>;
+      return loads ? load<T, Slot, 4> : store<T, Slot, 4>;
   }
 }
+template <class T>
+handler access_of(const instruction& i) {
+  return i.wide_data ? access_of<T, u64>(i) : access_of<T, u32>(i);
+}
 handler select_access(const instruction& i) {
-  const bool extends = i.op == opcode::load && (i.t == type::s8 || i.t == type::s16);
-  if (!i.wide_data && !extends) {
-    switch (bits_of(i.t)) {
-      case 8:
-        return plain_of<std::uint8_t, u32>(i);
-      case 16:
-        return plain_of<std::uint16_t, u32>(i);
-      case 32:
-        return plain_of<u32, u32>(i);
-      default:
-        break;
-    }
+  switch (i.t) {
+    case type::s8:
+      return access_of<std::int8_t>(i);
+    case type::s16:
+      return access_of<std::int16_t>(i);
+    case type::s32:
+      return access_of<std::int32_t>(i);
+    default:
+      break;
   }
-  if (i.wide_data && bits_of(i.t) == 64)
-    if (const handler h = plain_of<u64, u64>(i)) return h;
-  return i.op == opcode::load ? load : store;
+  switch (bits_of(i.t)) {
+    case 8:
+      return access_of<std::uint8_t>(i);
+    case 16:
+      return access_of<std::uint16_t>(i);
+    case 32:
+      return access_of<u32>(i);
+    case 64:
+      return access_of<u64>(i);
+    default:
+      return nullptr;
+  }
 }
 
 u64 window_of(state_space s) {

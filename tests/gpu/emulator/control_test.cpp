@@ -146,6 +146,27 @@ add.u32 %r4, %r4, %r5; add.u32 %r4, %r4, %r6; add.u32 %r4, %r4, %r7; cvt.u64.u32
   BOOST_TEST(out[0][0] == 13u);
 }
 
+// A load extends by the sign of its type to the width of the register; a store cuts.
+BOOST_AUTO_TEST_CASE(extending_loads) {
+  const std::uint64_t x = 0xfedcba9876543280;
+  const auto loaded = [&](const std::string& load) {
+    return ptx_run{}("ld.param.u64 %x5, [test_in]; " + load, {{x, 0, 0, 0}})[0];
+  };
+  const std::string to_d0 = " cvt.u64.u32 %d0, %r4;";
+  BOOST_TEST(loaded("ld.global.s8 %r4, [%x5];" + to_d0)[0] == 0xffffff80u);
+  BOOST_TEST(loaded("ld.global.u8 %r4, [%x5];" + to_d0)[0] == 0x80u);
+  BOOST_TEST(loaded("ld.global.s16 %r4, [%x5+6];" + to_d0)[0] == 0xfffffedcu);
+  BOOST_TEST(loaded("ld.global.u16 %r4, [%x5+6];" + to_d0)[0] == 0xfedcu);
+  BOOST_TEST(loaded("ld.global.s8 %d0, [%x5];")[0] == 0xffffffffffffff80u);
+  BOOST_TEST(loaded("ld.global.s32 %d0, [%x5+4];")[0] == 0xfffffffffedcba98u);
+  BOOST_TEST(loaded("ld.global.u32 %d0, [%x5+4];")[0] == 0xfedcba98u);
+  const results both = loaded("ld.global.v2.s16 {%d0, %d1}, [%x5+4];");
+  BOOST_TEST(both[0] == 0xffffffffffffba98u);
+  BOOST_TEST(both[1] == 0xfffffffffffffedcu);
+  BOOST_TEST(loaded("st.global.u16 [%x5+2], %a0; st.global.u8 [%x5+7], %r0; "
+                    "ld.global.u64 %d0, [%x5];")[0] == 0x80dcba9832803280u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace kvproof::gpu::emulator

@@ -4,7 +4,6 @@
 #include "gpu/device/emulator/decode/decoder.hpp"
 
 namespace kvproof::gpu::emulator {
-
 namespace {
 
 const std::unordered_map<std::string_view, comparison> comparison_names = {
@@ -48,29 +47,19 @@ void decoder::float_modifiers() {
   if (m_->take("approx") || m_->take("full")) fail("approximate arithmetic has no exact model");
 }
 
-void decoder::arithmetic(opcode op) {
-  i_.op = op;
+void decoder::arithmetic() {
   i_.t = take_type();
   if (is_float(i_.t)) {
     float_modifiers();
   } else {
     i_.sat = m_->take("sat");
-    if (op == opcode::add && m_->take("cc")) i_.op = opcode::add_cc, i_.mode = 1;
-    if (op == opcode::sub && m_->take("cc")) i_.op = opcode::sub_cc, i_.mode = 1;
-    if ((op == opcode::addc || op == opcode::subc) && m_->take("cc")) i_.mode = 1;
+    if (i_.op == opcode::add && m_->take("cc")) i_.op = opcode::add_cc, i_.mode = 1;
+    if (i_.op == opcode::sub && m_->take("cc")) i_.op = opcode::sub_cc, i_.mode = 1;
+    if ((i_.op == opcode::addc || i_.op == opcode::subc) && m_->take("cc")) i_.mode = 1;
   }
   if (num_args() > 4) fail("too many operands");
   i_.o[0] = destination(arg(0), i_.t);
   for (std::size_t k = 1; k < num_args(); ++k) i_.o[k] = source(arg(k), i_.t);
-}
-
-void decoder::expect_args(std::size_t n) const {
-  if (num_args() != n) fail(fmt::format("expected {} operands", n));
-}
-
-bool decoder::is_float(type t) {
-  return t == type::f16 || t == type::f16x2 || t == type::bf16 || t == type::bf16x2 ||
-         t == type::f32 || t == type::f64;
 }
 
 type decoder::widened(type t) {
@@ -86,11 +75,10 @@ type decoder::widened(type t) {
   }
 }
 
-void decoder::multiply(opcode) {
+void decoder::multiply() {
   i_.t = take_type();
   if (is_float(i_.t)) {
     float_modifiers();
-    i_.op = opcode::mul_lo;
   } else {
     const int part = m_->take_one({"lo", "hi", "wide"});
     if (part < 0) fail("missing .lo, .hi or .wide");
@@ -102,12 +90,11 @@ void decoder::multiply(opcode) {
   i_.o[2] = source(arg(2), i_.t);
 }
 
-void decoder::multiply_add(opcode) {
+void decoder::multiply_add() {
   i_.t = take_type();
   if (is_float(i_.t)) {
     float_modifiers();
     if (i_.round == rounding::none) fail("missing .rn, .rz, .rm or .rp");
-    i_.op = opcode::fma;
   } else {
     const int part = m_->take_one({"lo", "hi", "wide"});
     const bool carry_out = m_->take("cc");
@@ -128,13 +115,12 @@ void decoder::multiply_add(opcode) {
   i_.o[3] = source(arg(3), wide);
 }
 
-void decoder::rounded(opcode op) {
-  arithmetic(op);
+void decoder::rounded() {
+  arithmetic();
   if (is_float(i_.t) && i_.round == rounding::none) fail("missing .rn, .rz, .rm or .rp");
 }
 
-void decoder::exp2(opcode) {
-  i_.op = opcode::ex2;
+void decoder::exp2() {
   i_.t = take_type();
   i_.ftz = m_->take("ftz");
   if (!m_->take("approx") || !i_.ftz || i_.t != type::f32)
@@ -144,15 +130,14 @@ void decoder::exp2(opcode) {
   i_.o[1] = source(arg(1), i_.t);
 }
 
-void decoder::logic(opcode op) {
+void decoder::logic() {
   i_.t = take_type();
   if (i_.t != type::pred) {
-    i_.op = op;
     i_.o[0] = destination(arg(0), i_.t);
     for (std::size_t k = 1; k < num_args(); ++k) i_.o[k] = source(arg(k), i_.t);
     return;
   }
-  i_.op = predicate_form(op);
+  i_.op = predicate_form(i_.op);
   i_.vector = 0;
   i_.o[0] = predicate(arg(0));
   for (std::size_t k = 1; k < num_args(); ++k) {
@@ -162,8 +147,7 @@ void decoder::logic(opcode op) {
   }
 }
 
-void decoder::shift(opcode op) {
-  i_.op = op;
+void decoder::shift() {
   i_.t = take_type();
   expect_args(3);
   i_.o[0] = destination(arg(0), i_.t);
@@ -171,17 +155,15 @@ void decoder::shift(opcode op) {
   i_.o[2] = source(arg(2), type::u32);
 }
 
-void decoder::bit_count(opcode op) {
-  i_.op = op;
+void decoder::bit_count() {
   i_.t = take_type();
-  i_.mode = op == opcode::bfind && m_->take("shiftamt") ? 1 : 0;
+  i_.mode = i_.op == opcode::bfind && m_->take("shiftamt") ? 1 : 0;
   expect_args(2);
   i_.o[0] = destination(arg(0), type::u32);
   i_.o[1] = source(arg(1), i_.t);
 }
 
-void decoder::extract(opcode) {
-  i_.op = opcode::bfe;
+void decoder::extract() {
   i_.t = take_type();
   expect_args(4);
   i_.o[0] = destination(arg(0), i_.t);
@@ -190,8 +172,7 @@ void decoder::extract(opcode) {
   i_.o[3] = source(arg(3), type::u32);
 }
 
-void decoder::insert(opcode) {
-  i_.op = opcode::bfi;
+void decoder::insert() {
   i_.t = take_type();
   expect_args(5);
   i_.o[0] = destination(arg(0), i_.t);
@@ -201,45 +182,44 @@ void decoder::insert(opcode) {
   i_.o[4] = source(arg(4), type::u32);
 }
 
-void decoder::three_words(opcode op) {
-  i_.op = op;
+void decoder::three_words() {
   i_.t = take_type();
   i_.o[0] = destination(arg(0), type::u32);
   for (std::size_t k = 1; k < 4; ++k) i_.o[k] = source(arg(k), type::u32);
 }
 
-void decoder::permute(opcode) {
+void decoder::permute() {
   const int mode = m_->take_one({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"});
-  three_words(opcode::prmt);
+  three_words();
   expect_args(4);
   i_.mode = static_cast<std::uint8_t>(mode + 1);
 }
 
-void decoder::lookup(opcode) {
-  three_words(opcode::lop3);
+void decoder::lookup() {
+  three_words();
   expect_args(5);
   i_.immediate = immediate(arg(4)) & 0xff;
 }
 
-void decoder::funnel(opcode) {
+void decoder::funnel() {
   const bool left = m_->take_one({"r", "l"}) == 1;
   const int mode = m_->take_one({"clamp", "wrap"});
   if (mode < 0) fail("missing .clamp or .wrap");
-  three_words(left ? opcode::shf_l : opcode::shf_r);
+  i_.op = left ? opcode::shf_l : opcode::shf_r;
+  three_words();
   expect_args(4);
   i_.mode = static_cast<std::uint8_t>(mode);
 }
 
-void decoder::dot_product(opcode) {
+void decoder::dot_product() {
   const type a = take_type();
-  three_words(opcode::dp4a);
+  three_words();
   i_.t2 = i_.t;
   i_.t = a;
   expect_args(4);
 }
 
-void decoder::compare(opcode) {
-  i_.op = opcode::setp;
+void decoder::compare() {
   comparison_modifiers();
   i_.t2 = take_type();
   i_.t = i_.t2;
@@ -248,8 +228,7 @@ void decoder::compare(opcode) {
   comparison_operands();
 }
 
-void decoder::set(opcode) {
-  i_.op = opcode::set;
+void decoder::set() {
   comparison_modifiers();
   i_.t = take_type();
   i_.t2 = take_type();
@@ -276,8 +255,7 @@ void decoder::comparison_operands() {
   }
 }
 
-void decoder::select(opcode) {
-  i_.op = opcode::selp;
+void decoder::select() {
   i_.t = take_type();
   expect_args(4);
   i_.o[0] = destination(arg(0), i_.t);
@@ -287,8 +265,7 @@ void decoder::select(opcode) {
   i_.sat = arg(3).negated;
 }
 
-void decoder::select_sign(opcode) {
-  i_.op = opcode::slct;
+void decoder::select_sign() {
   m_->take("ftz");
   i_.t = take_type();
   i_.t2 = take_type();
@@ -299,7 +276,7 @@ void decoder::select_sign(opcode) {
   i_.o[3] = source(arg(3), type::u32);
 }
 
-void decoder::move(opcode) {
+void decoder::move() {
   i_.t = take_type();
   expect_args(2);
   if (i_.t == type::pred) {
@@ -324,7 +301,6 @@ void decoder::move(opcode) {
     i_.o[0] = destination(arg(0), i_.t);
     return;
   }
-  i_.op = opcode::mov;
   i_.o[0] = destination(arg(0), i_.t);
   i_.o[1] = source(arg(1), i_.t);
 }
@@ -342,8 +318,7 @@ void decoder::pack(opcode op, const operand& whole, const operand& parts) {
     if (parts.parts[k].kind != operand_kind::sink) i_.o[1 + k] = source(parts.parts[k], type::b32);
 }
 
-void decoder::convert(opcode) {
-  i_.op = opcode::cvt;
+void decoder::convert() {
   i_.ftz = m_->take("ftz");
   i_.sat = m_->take("sat");
   const bool satfinite = m_->take("satfinite");
@@ -372,8 +347,7 @@ void decoder::convert(opcode) {
   if (bits_of(i_.t) == 64 && !i_.wide_data) fail("the destination register is too narrow");
 }
 
-void decoder::test_property(opcode) {
-  i_.op = opcode::testp;
+void decoder::test_property() {
   const int what =
       m_->take_one({"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
   if (what < 0) fail("missing property");
@@ -398,14 +372,14 @@ void decoder::add_arithmetic(method_table& table) {
                 {"rem", {&d::arithmetic, o::rem}},
                 {"brev", {&d::arithmetic, o::brev}},
                 {"copysign", {&d::arithmetic, o::copysign}},
-                {"mul", {&d::multiply, o::nop}},
-                {"mad", {&d::multiply_add, o::nop}},
-                {"madc", {&d::multiply_add, o::nop}},
-                {"fma", {&d::multiply_add, o::nop}},
+                {"mul", {&d::multiply, o::mul_lo}},
+                {"mad", {&d::multiply_add, o::mad_lo}},
+                {"madc", {&d::multiply_add, o::madc_lo}},
+                {"fma", {&d::multiply_add, o::fma}},
                 {"div", {&d::rounded, o::div}},
                 {"sqrt", {&d::rounded, o::sqrt}},
                 {"rcp", {&d::rounded, o::rcp}},
-                {"ex2", {&d::exp2, o::nop}},
+                {"ex2", {&d::exp2, o::ex2}},
                 {"and", {&d::logic, o::band}},
                 {"or", {&d::logic, o::bor}},
                 {"xor", {&d::logic, o::bxor}},
@@ -415,19 +389,19 @@ void decoder::add_arithmetic(method_table& table) {
                 {"popc", {&d::bit_count, o::popc}},
                 {"clz", {&d::bit_count, o::clz}},
                 {"bfind", {&d::bit_count, o::bfind}},
-                {"bfe", {&d::extract, o::nop}},
-                {"bfi", {&d::insert, o::nop}},
-                {"prmt", {&d::permute, o::nop}},
-                {"lop3", {&d::lookup, o::nop}},
-                {"shf", {&d::funnel, o::nop}},
-                {"dp4a", {&d::dot_product, o::nop}},
-                {"setp", {&d::compare, o::nop}},
-                {"set", {&d::set, o::nop}},
-                {"selp", {&d::select, o::nop}},
-                {"slct", {&d::select_sign, o::nop}},
-                {"mov", {&d::move, o::nop}},
-                {"cvt", {&d::convert, o::nop}},
-                {"testp", {&d::test_property, o::nop}}});
+                {"bfe", {&d::extract, o::bfe}},
+                {"bfi", {&d::insert, o::bfi}},
+                {"prmt", {&d::permute, o::prmt}},
+                {"lop3", {&d::lookup, o::lop3}},
+                {"shf", {&d::funnel, o::shf_l}},
+                {"dp4a", {&d::dot_product, o::dp4a}},
+                {"setp", {&d::compare, o::setp}},
+                {"set", {&d::set, o::set}},
+                {"selp", {&d::select, o::selp}},
+                {"slct", {&d::select_sign, o::slct}},
+                {"mov", {&d::move, o::mov}},
+                {"cvt", {&d::convert, o::cvt}},
+                {"testp", {&d::test_property, o::testp}}});
 }
 
 }  // namespace kvproof::gpu::emulator

@@ -5,7 +5,7 @@
 
 namespace kvproof::gpu::emulator {
 
-void decoder::copy_async(opcode) {
+void decoder::copy_async() {
   if (m_->take("bulk")) return bulk();
   if (!m_->take("async")) fail("unknown copy");
   if (m_->take("commit_group")) {
@@ -27,7 +27,6 @@ void decoder::copy_async(opcode) {
     i_.o[4] = address(arg(0), i_.immediate, i_.wide);
     return;
   }
-  i_.op = opcode::cp_async;
   if (m_->take_one({"ca", "cg"}) < 0) fail("missing .ca or .cg");
   take_hints();
   const bool hint = m_->take("L2::cache_hint");
@@ -77,7 +76,7 @@ void decoder::bulk() {
   i_.o[2] = source(arg(2), type::u32);
 }
 
-void decoder::mbarrier(opcode) {
+void decoder::mbarrier() {
   const int what = m_->take_one({"init", "inval", "arrive", "expect_tx", "test_wait", "try_wait"});
   const bool expects = what == 2 && m_->take("expect_tx");
   const bool parity = m_->take("parity");
@@ -126,7 +125,8 @@ void decoder::mbarrier(opcode) {
 void decoder::add_async(method_table& table) {
   using d = decoder;
   using o = opcode;
-  table.insert({{"cp", {&d::copy_async, o::nop}}, {"mbarrier", {&d::mbarrier, o::nop}}});
+  table.insert(
+      {{"cp", {&d::copy_async, o::cp_async}}, {"mbarrier", {&d::mbarrier, o::mbarrier_init}}});
 }
 
 }  // namespace kvproof::gpu::emulator

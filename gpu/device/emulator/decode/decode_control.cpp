@@ -5,7 +5,7 @@
 
 namespace kvproof::gpu::emulator {
 
-void decoder::barrier(opcode) {
+void decoder::barrier() {
   m_->take("cta");
   const bool is_warp = m_->take("warp");
   if (is_warp) {
@@ -24,9 +24,8 @@ void decoder::barrier(opcode) {
   if (what == 1 && num_args() < 2) fail("missing thread count");
 }
 
-void decoder::branch(opcode) {
+void decoder::branch() {
   m_->take("uni");
-  i_.op = opcode::branch;
   i_.control = true;
   expect_args(1);
   if (arg(0).kind != operand_kind::label) fail("unknown target");
@@ -35,23 +34,22 @@ void decoder::branch(opcode) {
   i_.immediate = static_cast<std::int64_t>(at);
 }
 
-void decoder::leave(opcode) {
+void decoder::leave() {
   m_->take("uni");
-  i_.op = opcode::exit;
   i_.control = true;
 }
 
-void decoder::trap(opcode) { i_.op = opcode::trap; }
+void decoder::trap() {}
 
 void decoder::add_control(method_table& table) {
   using d = decoder;
   using o = opcode;
-  table.insert({{"bar", {&d::barrier, o::nop}},
-                {"barrier", {&d::barrier, o::nop}},
-                {"bra", {&d::branch, o::nop}},
-                {"ret", {&d::leave, o::nop}},
-                {"exit", {&d::leave, o::nop}},
-                {"trap", {&d::trap, o::nop}}});
+  table.insert({{"bar", {&d::barrier, o::barrier}},
+                {"barrier", {&d::barrier, o::barrier}},
+                {"bra", {&d::branch, o::branch}},
+                {"ret", {&d::leave, o::exit}},
+                {"exit", {&d::leave, o::exit}},
+                {"trap", {&d::trap, o::trap}}});
 }
 
 }  // namespace kvproof::gpu::emulator

@@ -62,17 +62,17 @@ state_space decoder::take_space() {
   }
 }
 
-void decoder::load_store(opcode op) {
-  i_.op = op;
+void decoder::load_store() {
   i_.space = take_space();
   take_hints();
   const bool hint = m_->take("L2::cache_hint");
   i_.vector = m_->take("v2") ? 2 : m_->take("v4") ? 4 : 1;
   i_.t = take_type();
-  const operand& data = arg(op == opcode::load ? 0 : 1);
-  const operand& where = arg(op == opcode::load ? 1 : 0);
+  const operand& data = arg(i_.op == opcode::load ? 0 : 1);
+  const operand& where = arg(i_.op == opcode::load ? 1 : 0);
   expect_args(hint ? 3 : 2);
-  if (op == opcode::store && (i_.space == state_space::param || i_.space == state_space::constant))
+  if (i_.op == opcode::store &&
+      (i_.space == state_space::param || i_.space == state_space::constant))
     fail("this space is read-only");
   if (i_.vector * bits_of(i_.t) > 128) fail("an access of more than 16 bytes");
   i_.o[4] = address(where, i_.immediate, i_.wide);
@@ -85,23 +85,22 @@ void decoder::load_store(opcode op) {
     if (bits_of(i_.t) == 64 && !wide) fail("the register is too narrow");
     i_.wide_data = wide;
     const type t = d.kind == operand_kind::reg ? (wide ? type::b64 : type::b32) : i_.t;
-    i_.o[k] = op == opcode::load ? destination(d, t) : source(d, t);
+    i_.o[k] = i_.op == opcode::load ? destination(d, t) : source(d, t);
   }
 }
 
-void decoder::to_address(opcode) {
+void decoder::to_address() {
   const bool to = m_->take("to");
   i_.space = take_space();
   i_.t = take_type();
-  i_.op = to ? opcode::from_generic : opcode::to_generic;
+  if (to) i_.op = opcode::from_generic;
   expect_args(2);
   i_.wide = bits_of(i_.t) == 64;
   i_.o[0] = destination(arg(0), i_.t);
   i_.o[1] = source(arg(1), i_.t);
 }
 
-void decoder::which_space(opcode) {
-  i_.op = opcode::is_space;
+void decoder::which_space() {
   i_.space = take_space();
   expect_args(2);
   i_.o[0] = predicate(arg(0));
@@ -109,8 +108,7 @@ void decoder::which_space(opcode) {
   i_.o[1] = source(arg(1), type::b64);
 }
 
-void decoder::atomic(opcode) {
-  i_.op = opcode::atomic;
+void decoder::atomic() {
   i_.space = take_space();
   take_hints();
   const bool hint = m_->take("L2::cache_hint");
@@ -130,14 +128,12 @@ void decoder::atomic(opcode) {
   if (what == 7) i_.o[2] = source(arg(first + 2), i_.t);
 }
 
-void decoder::ignored(opcode) {
-  i_.op = opcode::nop;
+void decoder::ignored() {
   while (!m_->left().empty()) m_->take(m_->left());
 }
 
-void decoder::cache_policy(opcode) {
-  ignored(opcode::nop);
-  i_.op = opcode::mov;
+void decoder::cache_policy() {
+  ignored();
   i_.t = type::b64;
   i_.o[0] = destination(arg(0), type::b64);
   i_.o[1] = constant(0, true);
@@ -149,10 +145,10 @@ void decoder::add_memory(method_table& table) {
   table.insert({{"ld", {&d::load_store, o::load}},
                 {"ldu", {&d::load_store, o::load}},
                 {"st", {&d::load_store, o::store}},
-                {"cvta", {&d::to_address, o::nop}},
-                {"isspacep", {&d::which_space, o::nop}},
-                {"atom", {&d::atomic, o::nop}},
-                {"red", {&d::atomic, o::nop}},
+                {"cvta", {&d::to_address, o::to_generic}},
+                {"isspacep", {&d::which_space, o::is_space}},
+                {"atom", {&d::atomic, o::atomic}},
+                {"red", {&d::atomic, o::atomic}},
                 {"membar", {&d::ignored, o::nop}},
                 {"fence", {&d::ignored, o::nop}},
                 {"prefetch", {&d::ignored, o::nop}},
@@ -162,7 +158,7 @@ void decoder::add_memory(method_table& table) {
                 {"nanosleep", {&d::ignored, o::nop}},
                 {"griddepcontrol", {&d::ignored, o::nop}},
                 {"setmaxnreg", {&d::ignored, o::nop}},
-                {"createpolicy", {&d::cache_policy, o::nop}}});
+                {"createpolicy", {&d::cache_policy, o::mov}}});
 }
 
 }  // namespace kvproof::gpu::emulator

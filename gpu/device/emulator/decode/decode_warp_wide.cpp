@@ -5,8 +5,7 @@
 
 namespace kvproof::gpu::emulator {
 
-void decoder::shuffle(opcode) {
-  i_.op = opcode::shfl;
+void decoder::shuffle() {
   const int mode = m_->take_one({"idx", "up", "down", "bfly"});
   if (!m_->take("sync") || mode < 0) fail("only shfl.sync with a mode is known");
   i_.mode = static_cast<std::uint8_t>(mode);
@@ -17,8 +16,7 @@ void decoder::shuffle(opcode) {
   for (std::size_t k = 1; k < 5; ++k) i_.o[1 + k] = source(arg(k), type::b32);
 }
 
-void decoder::vote(opcode) {
-  i_.op = opcode::vote;
+void decoder::vote() {
   const int mode = m_->take_one({"all", "any", "uni", "ballot"});
   if (!m_->take("sync") || mode < 0) fail("only vote.sync is known");
   i_.mode = static_cast<std::uint8_t>(mode);
@@ -30,8 +28,7 @@ void decoder::vote(opcode) {
   i_.o[2] = source(arg(2), type::b32);
 }
 
-void decoder::match(opcode) {
-  i_.op = opcode::match;
+void decoder::match() {
   const int mode = m_->take_one({"any", "all"});
   if (!m_->take("sync") || mode < 0) fail("only match.sync is known");
   i_.mode = static_cast<std::uint8_t>(mode);
@@ -44,15 +41,13 @@ void decoder::match(opcode) {
   i_.o[2] = source(arg(2), type::b32);
 }
 
-void decoder::active_mask(opcode) {
-  i_.op = opcode::activemask;
+void decoder::active_mask() {
   i_.t = take_type();
   expect_args(1);
   i_.o[0] = destination(arg(0), type::b32);
 }
 
-void decoder::reduce(opcode) {
-  i_.op = opcode::redux;
+void decoder::reduce() {
   const int mode = m_->take_one({"add", "min", "max", "and", "or", "xor"});
   if (!m_->take("sync") || mode < 0) fail("only redux.sync on integers is known");
   i_.mode = static_cast<std::uint8_t>(mode);
@@ -64,8 +59,7 @@ void decoder::reduce(opcode) {
   i_.o[2] = source(arg(2), type::b32);
 }
 
-void decoder::elect(opcode) {
-  i_.op = opcode::elect;
+void decoder::elect() {
   if (!m_->take("sync")) fail("only elect.sync is known");
   expect_args(2);
   i_.o[0] = arg(0).kind == operand_kind::sink ? no_row : destination(arg(0), type::b32);
@@ -85,8 +79,7 @@ void decoder::fragment(std::size_t k, std::size_t n, std::size_t at) {
   for (std::size_t e = 0; e < n; ++e) i_.o[at + e] = source(v.parts[e], type::b32);
 }
 
-void decoder::mma(opcode) {
-  i_.op = opcode::mma;
+void decoder::mma() {
   const int shape = m_->take_one({"m16n8k8", "m16n8k16", "m16n8k32"});
   if (!m_->take("sync") || !m_->take("aligned") || !m_->take("row") || !m_->take("col") ||
       shape < 0)
@@ -113,8 +106,7 @@ void decoder::mma(opcode) {
   fragment(3, 4, 10);
 }
 
-void decoder::move_matrix(opcode) {
-  i_.op = opcode::movmatrix;
+void decoder::move_matrix() {
   if (!m_->take("sync") || !m_->take("aligned") || !m_->take("m8n8") || !m_->take("trans") ||
       !m_->take("b16"))
     fail("unknown shape");
@@ -123,8 +115,7 @@ void decoder::move_matrix(opcode) {
   i_.o[1] = source(arg(1), type::b32);
 }
 
-void decoder::matrix_access(opcode op) {
-  i_.op = op;
+void decoder::matrix_access() {
   if (!m_->take("sync") || !m_->take("aligned") || !m_->take("m8n8")) fail("unknown shape");
   const int count = m_->take_one({"x1", "x2", "x4"});
   if (count < 0) fail("missing count");
@@ -133,21 +124,21 @@ void decoder::matrix_access(opcode op) {
   i_.space = take_space();
   if (!m_->take("b16")) fail("only .b16 is known");
   expect_args(2);
-  fragment(op == opcode::ldmatrix ? 0 : 1, i_.vector, 0);
-  i_.o[8] = address(arg(op == opcode::ldmatrix ? 1 : 0), i_.immediate, i_.wide);
+  fragment(i_.op == opcode::ldmatrix ? 0 : 1, i_.vector, 0);
+  i_.o[8] = address(arg(i_.op == opcode::ldmatrix ? 1 : 0), i_.immediate, i_.wide);
 }
 
 void decoder::add_warp_wide(method_table& table) {
   using d = decoder;
   using o = opcode;
-  table.insert({{"shfl", {&d::shuffle, o::nop}},
-                {"vote", {&d::vote, o::nop}},
-                {"match", {&d::match, o::nop}},
-                {"activemask", {&d::active_mask, o::nop}},
-                {"redux", {&d::reduce, o::nop}},
-                {"elect", {&d::elect, o::nop}},
-                {"mma", {&d::mma, o::nop}},
-                {"movmatrix", {&d::move_matrix, o::nop}},
+  table.insert({{"shfl", {&d::shuffle, o::shfl}},
+                {"vote", {&d::vote, o::vote}},
+                {"match", {&d::match, o::match}},
+                {"activemask", {&d::active_mask, o::activemask}},
+                {"redux", {&d::reduce, o::redux}},
+                {"elect", {&d::elect, o::elect}},
+                {"mma", {&d::mma, o::mma}},
+                {"movmatrix", {&d::move_matrix, o::movmatrix}},
                 {"ldmatrix", {&d::matrix_access, o::ldmatrix}},
                 {"stmatrix", {&d::matrix_access, o::stmatrix}}});
 }

@@ -266,10 +266,20 @@ void decoder::decode_one(const instruction_source& s) {
   }();
   const auto found = table.find(m.name());
   if (found == table.end()) fail(fmt::format("unknown instruction '{}'", m.name()));
-  (this->*found->second.run)(found->second.op);
+  i_.op = found->second.op;
+  (this->*found->second.run)();
   if (!m.left().empty()) fail(fmt::format("unknown modifier '.{}'", m.left()));
   push(i_);
   if (i_.op == opcode::branch) branches_.push_back(out_->code.size() - 1);
+}
+
+void decoder::expect_args(std::size_t n) const {
+  if (num_args() != n) fail(fmt::format("expected {} operands", n));
+}
+
+bool decoder::is_float(type t) {
+  return t == type::f16 || t == type::f16x2 || t == type::bf16 || t == type::bf16x2 ||
+         t == type::f32 || t == type::f64;
 }
 
 type decoder::take_type() {

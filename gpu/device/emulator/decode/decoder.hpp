@@ -74,7 +74,7 @@ class decoder {
  private:
   // How an instruction is decoded; the opcode is the method's argument.
   struct method {
-    void (decoder::*run)(opcode);
+    void (decoder::*run)();
     opcode op;
   };
   using method_table = std::unordered_map<std::string_view, method>;
@@ -102,6 +102,8 @@ class decoder {
   std::uint32_t plain_address(const operand& o, bool& wide);
   void push(const instruction& i);
   void decode_one(const instruction_source& s);
+  void expect_args(std::size_t n) const;
+  static bool is_float(type t);
   type take_type();
   // Branch targets are positions among the statements until all instructions have theirs.
   void resolve_branches();
@@ -111,35 +113,33 @@ class decoder {
   static void add_arithmetic(method_table& table);
   void float_modifiers();
   // d, a (, b (, c)) of one type
-  void arithmetic(opcode op);
-  void expect_args(std::size_t n) const;
-  static bool is_float(type t);
+  void arithmetic();
   static type widened(type t);
-  void multiply(opcode);
-  void multiply_add(opcode);
-  // div, sqrt, rcp: integer, or float with .rn
-  void rounded(opcode op);
-  void exp2(opcode);
-  void logic(opcode op);
-  void shift(opcode op);
-  void bit_count(opcode op);
-  void extract(opcode);
-  void insert(opcode);
-  void three_words(opcode op);
-  void permute(opcode);
-  void lookup(opcode);
-  void funnel(opcode);
-  void dot_product(opcode);
-  void compare(opcode);
-  void set(opcode);
+  void multiply();
+  void multiply_add();
+  // div, sqrt, rcp: integer, or float with its rounding
+  void rounded();
+  void exp2();
+  void logic();
+  void shift();
+  void bit_count();
+  void extract();
+  void insert();
+  void three_words();
+  void permute();
+  void lookup();
+  void funnel();
+  void dot_product();
+  void compare();
+  void set();
   void comparison_modifiers();
   void comparison_operands();
-  void select(opcode);
-  void select_sign(opcode);
-  void move(opcode);
+  void select();
+  void select_sign();
+  void move();
   void pack(opcode op, const operand& whole, const operand& parts);
-  void convert(opcode);
-  void test_property(opcode);
+  void convert();
+  void test_property();
 
   // ---- decode_memory.cpp ----
 
@@ -147,42 +147,42 @@ class decoder {
   // Hints that have no effect on results.
   void take_hints();
   state_space take_space();
-  void load_store(opcode op);
-  void to_address(opcode);
-  void which_space(opcode);
-  void atomic(opcode);
+  void load_store();
+  void to_address();
+  void which_space();
+  void atomic();
   // fences, prefetches, cache policies: no effect on one machine's results
-  void ignored(opcode);
-  void cache_policy(opcode);
+  void ignored();
+  void cache_policy();
 
   // ---- decode_warp_wide.cpp ----
 
   static void add_warp_wide(method_table& table);
-  void shuffle(opcode);
-  void vote(opcode);
-  void match(opcode);
-  void active_mask(opcode);
-  void reduce(opcode);
-  void elect(opcode);
+  void shuffle();
+  void vote();
+  void match();
+  void active_mask();
+  void reduce();
+  void elect();
   void fragment(std::size_t k, std::size_t n, std::size_t at);
-  void mma(opcode);
-  void move_matrix(opcode);
-  void matrix_access(opcode op);
+  void mma();
+  void move_matrix();
+  void matrix_access();
 
   // ---- decode_async.cpp ----
 
   static void add_async(method_table& table);
-  void copy_async(opcode);
+  void copy_async();
   void bulk();
-  void mbarrier(opcode);
+  void mbarrier();
 
   // ---- decode_control.cpp ----
 
   static void add_control(method_table& table);
-  void barrier(opcode);
-  void branch(opcode);
-  void leave(opcode);
-  void trap(opcode);
+  void barrier();
+  void branch();
+  void leave();
+  void trap();
 
   body body_;
   std::unique_ptr<program> out_;
